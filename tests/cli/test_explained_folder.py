@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import html
+import json
 import re
 from pathlib import Path
 
@@ -71,7 +75,7 @@ def test_every_recipe_of_the_readme_runs_as_it_stands(
 
 def test_the_files_follow_the_releases_and_may_be_lost(config: Path) -> None:
     folder = config.parent / "releases"
-    names = ("README.txt", "counts.csv")
+    names = ("README.txt", "counts.csv", "index.html")
     before = {name: (folder / name).read_bytes() for name in names}
     dpstream("measured", folder, "--out", config.parent / "measured.csv")
     assert (config.parent / "measured.csv").read_bytes() == before["counts.csv"]
@@ -88,3 +92,34 @@ def test_the_files_follow_the_releases_and_may_be_lost(config: Path) -> None:
     dpstream("run", config)
     assert "other@example.org" in (folder / "README.txt").read_text()
     assert "healthy" in dpstream("status", config, "--health").stdout
+
+
+def test_the_page_is_whole_and_shows_what_counts_csv_holds(config: Path) -> None:
+    """No address, no other script, and every count of the file among its data."""
+    folder = config.parent / "releases"
+    page = (folder / "index.html").read_text()
+    assert not re.search(r"https?://(?!www\.w3\.org/2000/svg)|<link|src=|@import|url\(", page)
+    script = re.search(r"</script><script>(.*)</script>", page, re.DOTALL)
+    assert script is not None
+    digest = base64.b64encode(hashlib.sha256(script[1].encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'"
+    assert policy in html.unescape(page)
+    data = re.search(r'id="data">(.*?)</script>', page)
+    assert data is not None
+    shown = {
+        (group["column"], group["kind"], value, span): group["cells"][at * len(group["values"]) + place]
+        for group in json.loads(data[1])
+        for at, span in enumerate(group["spans"])
+        for place, value in enumerate(group["values"])
+    }
+    rows = pandas.read_csv(folder / "counts.csv", dtype={"value": str}).fillna({"value": ""})
+    assert len(shown) == len(rows) > 50
+    for row in rows.to_dict("records"):
+        span = f"step {row['to']}" if row["kind"] == "present" or row["from"] == row["to"] else None
+        span = span or f"steps {row['from']:.0f} to {row['to']}"
+        half = (row["high95"] - row["low95"]) / 2
+        assert shown[row["column"], row["kind"], row["value"], span] == pytest.approx(
+            [row["count"], half], abs=0.11
+        )
+    newest = rows[(rows["kind"] == "present") & (rows["column"] == "all")].iloc[-1]
+    assert f"<b>{round(newest['count']):,}</b>" in page

@@ -48,8 +48,8 @@ def command(config: Config, chosen: list[range] | None, everything: bool, by: st
         )
         approved = stream.approve(steps, by=by)
     _explain(config)
-    told = f"step{'s' if len(approved) > 1 else ''} {', '.join(map(str, approved))}"
-    click.echo(f"published: {told}" if approved else "nothing was held", err=config.output.sink == "stdout")
+    names = f"step{'s' if len(approved) > 1 else ''} {', '.join(map(str, approved))}"
+    click.echo(f"published: {names}" if approved else "nothing was held", err=config.output.sink == "stdout")
 
 
 @click.command("withdraw", short_help="Withdraw a released table, or reject a held one.")

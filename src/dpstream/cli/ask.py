@@ -139,8 +139,8 @@ def _show(asked: AnsweredQuestion, as_json: bool, text: str | None = None) -> No
     """
     other = text is not None and text != asked.question
     if as_json:
-        told = asked.as_dict() | ({"asked_as": text} if other else {})
-        click.echo(json.dumps(told, ensure_ascii=False, allow_nan=False))
+        facts = asked.as_dict() | ({"asked_as": text} if other else {})
+        click.echo(json.dumps(facts, ensure_ascii=False, allow_nan=False))
         return
     head = f"{text}\n  the same question as: {asked.question}" if other else asked.question
     click.echo(f"{head}\n  " + asked.answer.describe().replace("\n", "\n  "))

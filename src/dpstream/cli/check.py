@@ -259,13 +259,13 @@ class Hints:
 
     def sentences(self, *, private: bool) -> list[str]:
         """What to look at, one sentence each; what only the records say where ``private`` sentences may be shown."""
-        told = [*self._operations(), *self._ends_within()]
+        hints = [*self._operations(), *self._ends_within()]
         if not private:
-            return told
+            return hints
         from dpstream.project.contribution_bounds import bound_sentences
 
         bounds = bound_sentences(self.events.values(), self.bound)
-        return [*told, *self._identifiers(), *self._cut_off(), *bounds]
+        return [*hints, *self._identifiers(), *self._cut_off(), *bounds]
 
     def _operations(self) -> list[str]:
         from dpstream.core.schema import Categorical

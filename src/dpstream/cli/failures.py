@@ -39,8 +39,8 @@ def guarded() -> Iterator[None]:
     import threading
 
     if sys.unraisablehook is sys.__unraisablehook__:  # else somebody (a test) looks after them
-        threading.excepthook = lambda told: _show(told.exc_type, told.exc_value)
-        sys.unraisablehook = lambda told: _show(told.exc_type, told.exc_value)
+        threading.excepthook = lambda failure: _show(failure.exc_type, failure.exc_value)
+        sys.unraisablehook = lambda failure: _show(failure.exc_type, failure.exc_value)
     try:
         yield
     except Exception:

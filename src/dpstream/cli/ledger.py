@@ -137,13 +137,13 @@ def export(config: Config, out: str, times: bool, secret: bool) -> None:
 
     ledger = _read(config)
     data = export_ledger(ledger, secret=secret, times=times)
-    told = f"hash of the last of {counted(len(ledger.spends), 'step')}: {check_export(data).head}"
+    words = f"hash of the last of {counted(len(ledger.spends), 'step')}: {check_export(data).head}"
     if out == "-":
         click.echo(data, nl=False)
-        click.echo(told, err=True)
+        click.echo(words, err=True)
         return
     write_export(Path(out), data, private=secret)
-    click.echo(f"wrote {out}\n{told}")
+    click.echo(f"wrote {out}\n{words}")
 
 
 def _read(config: Config) -> Ledger:

@@ -14,9 +14,9 @@ class _WithExample(click.Command):
         try:
             return super().parse_args(ctx, args)
         except click.MissingParameter as error:
-            told = "Such as: dpstream simulate evictions --steps 12 --out demo"
+            usage = "Such as: dpstream simulate evictions --steps 12 --out demo"
             raise click.MissingParameter(
-                told, error.ctx, error.param, error.param_hint, error.param_type
+                usage, error.ctx, error.param, error.param_hint, error.param_type
             ) from None
 
 

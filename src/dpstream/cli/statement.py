@@ -95,10 +95,10 @@ _ENDINGS = {".md": "markdown", ".html": "html", ".json": "registry"}
 
 def _form(path: Path | None, form: str | None) -> str:
     """The format that --format or the file's ending says; an ending may not promise another one."""
-    told = None if path is None else _ENDINGS.get(path.suffix.lower())
-    if path is None or (form is not None and told is None):
+    implied = None if path is None else _ENDINGS.get(path.suffix.lower())
+    if path is None or (form is not None and implied is None):
         return form or "markdown"
-    if told is None:
+    if implied is None:
         raise ConfigError(
             f"the name {path.name!r} tells no format",
             where="--out",
@@ -106,10 +106,10 @@ def _form(path: Path | None, form: str | None) -> str:
         )
     # Every record for programs is JSON.
     ending = next((end for end, one in _ENDINGS.items() if one == form), ".json")
-    if form is not None and _ENDINGS[ending] != told:
+    if form is not None and _ENDINGS[ending] != implied:
         raise ConfigError(
             f"--format {form} contradicts the name {path.name!r}",
             where="--out",
             allowed=f"a name ending in {ending}",
         )
-    return form or told
+    return form or implied

@@ -110,11 +110,11 @@ def import_(config: Config, questions: bool, file: str) -> None:
     from dpstream.stream.store.archive import archived_plan, import_store
 
     place, server = _store(config, questions)
-    told = archived_plan(Path(file))
+    pinned = archived_plan(Path(file))
     # A successor's base: its predecessor's folder need not be on this machine.
-    facts = config.facts(told=told)
-    if questions and "questions_of" in told:
-        facts["questions_of"] = told["questions_of"]  # the stream itself refuses those of another one
+    facts = config.facts(pinned=pinned)
+    if questions and "questions_of" in pinned:
+        facts["questions_of"] = pinned["questions_of"]  # the stream itself refuses those of another one
     steps = import_store(Path(file), place, facts, server=server, key=config.state_key())
     click.echo(f"the store holds {counted(steps, 'step')}; remove the secret file {file}")
 

@@ -100,12 +100,12 @@ def read_advisories(path: str | Path | None = None) -> tuple[Advisory, ...]:
                 "the file cannot be read", where=place, allowed="a file of advisories"
             ) from None
     try:
-        told = parse_json(data)
-        if told["format"] != FORMAT:
+        listing = parse_json(data)
+        if listing["format"] != FORMAT:
             raise ConfigError(
                 "the format is not known", where=place, allowed=f"format {FORMAT}; update dpstream"
             )
-        return tuple(_advisory(entry) for entry in told["advisories"])
+        return tuple(_advisory(entry) for entry in listing["advisories"])
     except (ValueError, TypeError, KeyError, AttributeError):
         raise ConfigError(
             "expected a list of advisories", where=place, allowed="the file that the project publishes"

@@ -518,8 +518,8 @@ def base_facts(
     facts = {"unit": plan.unit.name, "source": source.pinned()}
     if isinstance(plan.unit, Record):
         facts["returns"] = plan.unit.returns
-    told = {**manifest["unit"], "unit": manifest["unit"]["name"], "source": manifest["source"]}
-    require_same_unit(facts, whose_unit(told), str(manifest["stream"]), options.place)
+    earlier_unit = {**manifest["unit"], "unit": manifest["unit"]["name"], "source": manifest["source"]}
+    require_same_unit(facts, whose_unit(earlier_unit), str(manifest["stream"]), options.place)
     # What an earlier stream says of its unit and that of a still earlier one, readers of this one have to know.
     if (manifest["source"] or {}).get("same_unit") and not source.same_unit:
         raise UnitError(
@@ -634,11 +634,11 @@ class PredecessorWarning(UserWarning):
     """The borders between the streams before this one cannot be looked at."""
 
 
-def find_base(config: Any, options: BaseOptions, told: Mapping[str, Any] | None = None) -> Base:
+def find_base(config: Any, options: BaseOptions, pinned: Mapping[str, Any] | None = None) -> Base:
     """The base of a configuration's stream.
 
     Args:
-        told: the pinned plan of the started stream; None: its state or its releases say it.
+        pinned: the pinned plan of the started stream; None: its state or its releases say it.
 
     Errors:
         ConfigError: no release to begin with, columns that do not fit, a border that does not hold.
@@ -648,7 +648,7 @@ def find_base(config: Any, options: BaseOptions, told: Mapping[str, Any] | None 
         allowed = "another [output] dir, or an earlier stream's folder"
         raise options.wrong("releases", "the stream would begin with its own releases", [allowed])
 
-    facts = _known(config, options) if told is None else told.get("base")
+    facts = _known(config, options) if pinned is None else pinned.get("base")
     # Under another declared rule it is another base; the stream will say so.
     known = facts is not None and facts["rule"] == options.rule() and options.step in (None, facts["step"])
     if facts is None or not known:
@@ -793,5 +793,5 @@ def _known(config: Any, options: BaseOptions) -> dict[str, Any] | None:
     if not (config.output.dir / "catalogue.json").is_file():
         return None
     steps = [int(entry["step"]) for entry in read_catalogue(config.output.dir)["steps"]]
-    told = read_manifest(config.output.dir, max(steps)).get("base") if steps else None
-    return None if told is None else {key: value for key, value in told.items() if key != "words"}
+    published = read_manifest(config.output.dir, max(steps)).get("base") if steps else None
+    return None if published is None else {key: value for key, value in published.items() if key != "words"}

@@ -158,11 +158,15 @@ class Settings:
 
     def declared_public(self) -> tuple[str, ...]:
         """What the source and the guesses leave open to whoever watches, in sentences."""
-        told = expected_words(self.expected)
-        if not self.bound_from_data:
-            return told
-        bound = f"the bound max_events = {bound_of(self.unit)} was read off private records"
-        return (*told, f"{bound}, which the guarantee does not cover")
+        read_off = []
+        if self.bound_from_data:
+            read_off.append(f"the bound max_events = {bound_of(self.unit)} was")
+        if self._schema.edges_from_data:
+            read_off.append("edges of numbers were")
+        sentences = [
+            f"{what} read off private records, which the guarantee does not cover" for what in read_off
+        ]
+        return (*expected_words(self.expected), *sentences)
 
     def pinned(self) -> dict[str, Any] | None:
         """The public facts of how records are cut into steps; None where nothing is said of it."""
@@ -475,11 +479,11 @@ class Config(Settings):
             )
         return self.recipe
 
-    def facts(self, *, told: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """The public facts that the stream is pinned to; ``told``: see ``base``."""
+    def facts(self, *, pinned: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The public facts that the stream is pinned to; ``pinned``: see ``base``."""
         from dpstream.stream.identity import plan_facts
 
-        base = self.base(told=told)
+        base = self.base(pinned=pinned)
         return plan_facts(
             self.plan(),
             self._schema,
@@ -489,20 +493,20 @@ class Config(Settings):
             None if base is None else base.facts,
         )
 
-    def base(self, *, told: Mapping[str, Any] | None = None) -> Base | None:
+    def base(self, *, pinned: Mapping[str, Any] | None = None) -> Base | None:
         """What the stream begins with; None for an empty table.
 
         A stream that was started knows it: the predecessor's folder is not read any more.
 
         Args:
-            told: the pinned plan of a started stream whose state is elsewhere, as in an archive.
+            pinned: the pinned plan of a started stream whose state is elsewhere, as in an archive.
 
         Errors:
             ConfigError, UnitError, StoreDamagedError: see ``dpstream.project.base``.
         """
         from dpstream.project.base import find_base
 
-        return None if self.base_options is None else find_base(self, self.base_options, told)
+        return None if self.base_options is None else find_base(self, self.base_options, pinned)
 
     def source(self, *, reveal: bool = False, watched: bool = False, schema: Schema | None = None) -> Source:
         """Where the private rows are, cut into steps; the arguments are those of ``ReadOptions``."""

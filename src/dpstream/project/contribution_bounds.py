@@ -29,8 +29,8 @@ def bound_sentences(events: Iterable[int], chosen: int | None = None) -> list[st
     for percent in PERCENTILES:
         bound = ascending[math.ceil(len(ascending) * percent / 100) - 1]
         names.setdefault(bound, []).append(f"{percent}th percentile of users")
-    told = [_leaves_out(bound, ascending, ", ".join(which)) for bound, which in sorted(names.items())]
-    return [*told, _OUTSIDE]
+    sentences = [_leaves_out(bound, ascending, ", ".join(which)) for bound, which in sorted(names.items())]
+    return [*sentences, _OUTSIDE]
 
 
 def yearly_sentence(events: Iterable[int]) -> str:

@@ -326,10 +326,10 @@ def _stays(
     times = {name: found for name in table.column_names if (found := _times(table.column(name))) is not None}
     # Columns whose names say that they hold ends come first; others need an empty cell, a record that is still there.
     for end in sorted(times, key=lambda name: not _says(name, _ENDS)):
-        ends, told = times[end], end == delete_time_column
-        if delete_time_column is not None and not told:
+        ends, chosen = times[end], end == delete_time_column
+        if delete_time_column is not None and not chosen:
             continue
-        if not (told or _says(end, _ENDS)) and (None not in ends or not _are_days(ends)):
+        if not (chosen or _says(end, _ENDS)) and (None not in ends or not _are_days(ends)):
             continue
         for start in sorted(times, key=lambda name: not _says(name, _STARTS)):
             starts = times[start]

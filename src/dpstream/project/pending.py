@@ -186,10 +186,10 @@ def named_step(step: int, batch_id: str) -> Iterator[None]:
         known = ("batch", "step")
         detail = "" if not inner or inner.startswith(known) else f", {inner}"
         where = f"step {step} ({batch_id}){detail}"
-        told = type(error)(error.what, where=where, allowed=error.allowed)
-        if isinstance(error, DataError) and isinstance(told, DataError):
-            told.outside_domain = error.outside_domain
-        raise told from None
+        named = type(error)(error.what, where=where, allowed=error.allowed)
+        if isinstance(error, DataError) and isinstance(named, DataError):
+            named.outside_domain = error.outside_domain
+        raise named from None
 
 
 def last_wanted(stream: Stream, until: int | None, steps: int | None) -> int | None:

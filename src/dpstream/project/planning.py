@@ -389,11 +389,11 @@ def _fulfils(config: Config, budget: Budget, step: int, wishes: Sequence[Wish]) 
 def _verdicts(one: ExpectedErrors, records: str) -> tuple[Verdict, ...]:
     found = verdicts_from(one.size, one.total, one.marginals, PREDICTED, records=records)
     # What came since adds no bound: the number of records has an error of its own.
-    told = (found[0], *only_good_news(found[1:])) if one.at_most else found
+    verdicts = (found[0], *only_good_news(found[1:])) if one.at_most else found
     # Before there are releases there is nothing whose errors could be simulated.
     return tuple(
         now if now.word != NOT_KNOWN else replace(now, why=_WORDS.text("not_yet", share=bound.share))
-        for now, bound in zip(told, found, strict=True)
+        for now, bound in zip(verdicts, found, strict=True)
     )
 
 
@@ -653,17 +653,21 @@ def cut_facts(plan: StreamPlan, step: int) -> dict[str, Any]:
         if plan.ends_cut_period(number, begun):
             begun, draws = number, draws + 1
     width = NoiseSum(((noise, draws),)).half_width(CONFIDENCE) if draws else None
-    told = {"max_events": plan.unit.max_events, "share": str(plan.unit.cut_share)}
-    return {"cut_users": {**told, "step": begun, "half_width": width}}
+    bound = {"max_events": plan.unit.max_events, "share": str(plan.unit.cut_share)}
+    return {"cut_users": {**bound, "step": begun, "half_width": width}}
 
 
 def advice(config: Config, plan: StreamPlan) -> list[str]:
-    """What the owner has to look at: a bound from private records, and what public guesses say for other options."""
-    told = ["max_events was read off private records, which the guarantee does not cover"]
-    told = told if config.bound_from_data else []
+    """What the owner has to look at: what was read off private records, and what guesses say for other options."""
+    read_off = [("max_events was", config.bound_from_data), ("edges were", config.schema().edges_from_data)]
+    sentences = [
+        f"{what} read off private records, which the guarantee does not cover"
+        for what, true in read_off
+        if true
+    ]
     if config.family.advice is None or config.expected is None:
-        return told
-    return [*told, *config.family.advice(config.recipe, plan, config.expected)]
+        return sentences
+    return [*sentences, *config.family.advice(config.recipe, plan, config.expected)]
 
 
 def compare_budgets(config: Config, budgets: list[Budget]) -> list[dict[str, Any]]:

@@ -255,7 +255,7 @@ def _type(arrow: str) -> str:
 
 def registry(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict[str, Any]:
     """What a public registry of deployments asks for: product, unit, loss, accounting, implementation."""
-    plan, told = config.plan(), config.publication
+    plan, publication = config.plan(), config.publication
     base = told_base(config, plan)
     budget = covered(plan.budget, base)
     epsilon, delta = loss_of(config, budget)
@@ -265,21 +265,21 @@ def registry(config: Config, facts: Facts, newest: Newest | None, date: str) -> 
     return {
         "format": _REGISTRY_FORMAT,
         "kind": "deployment of differential privacy",
-        "statement": {"version": told.version, "date": date},
+        "statement": {"version": publication.version, "date": date},
         "product": {
             "name": config.name,
-            "title": told.title or config.name,
-            "description": told.description,
-            "publisher": told.publisher,
-            "contact": told.contact,
-            "url": told.url,
-            "license": told.license,
+            "title": publication.title or config.name,
+            "description": publication.description,
+            "publisher": publication.publisher,
+            "contact": publication.contact,
+            "url": publication.url,
+            "license": publication.license,
             "type": "synthetic records, published again and again",
             "releases": facts["steps"],
             "last_period": facts["last_period"],
             "columns": list(config.schema().names),
         },
-        "decision": {"decided_by": told.decided_by, "reason": told.reason},
+        "decision": {"decided_by": publication.decided_by, "reason": publication.reason},
         "unit": {
             "name": plan.unit.name,
             "words": plan.unit.describe(),
@@ -322,7 +322,7 @@ def croissant(config: Config, facts: Facts, newest: Newest | None, date: str) ->
     """Croissant 1.0 (schema.org with terms of ML Commons) of the newest table."""
     found = _needed(config, newest, "Croissant")
     manifest, file, stored = found.manifest, found.file, found.manifest["files"][found.file]
-    told, label = config.publication, manifest["label"]
+    publication, label = config.publication, manifest["label"]
     return _without_none(
         {
             "@context": _CONTEXT,
@@ -332,11 +332,11 @@ def croissant(config: Config, facts: Facts, newest: Newest | None, date: str) ->
             "datePublished": date,
             "version": f"{manifest['step']}.0.0",
             "isLiveDataset": True,
-            "license": told.license,
-            "url": told.url,
+            "license": publication.license,
+            "url": publication.url,
             "creator": None
-            if told.publisher is None
-            else {"@type": "sc:Organization", "name": told.publisher},
+            if publication.publisher is None
+            else {"@type": "sc:Organization", "name": publication.publisher},
             "citeAs": f"{label['title']}; stream {manifest['stream_id']}, dpstream {manifest['program']['version']}",
             "distribution": [
                 {
@@ -373,7 +373,7 @@ def croissant(config: Config, facts: Facts, newest: Newest | None, date: str) ->
 
 def dcat(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict[str, Any]:
     """DCAT 3 (W3C) of the newest table, as JSON-LD."""
-    manifest, told = _needed(config, newest, "DCAT").manifest, config.publication
+    manifest, publication = _needed(config, newest, "DCAT").manifest, config.publication
     described = _described(config, manifest)
     period = str(manifest["period"] or "").split("/")
     dated = len(period) == 2
@@ -392,7 +392,7 @@ def dcat(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict
                 "xsd": "http://www.w3.org/2001/XMLSchema#",
             },
             "@type": "dcat:Dataset",
-            "@id": told.url or f"urn:dpstream:{manifest['stream_id']}",
+            "@id": publication.url or f"urn:dpstream:{manifest['stream_id']}",
             "dct:title": described["name"],
             "dct:description": described["description"],
             "dct:identifier": manifest["stream_id"],
@@ -403,12 +403,12 @@ def dcat(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict
                 "dct:description": manifest["guarantee"]["words"],
             },
             "dct:publisher": None
-            if told.publisher is None
-            else {"@type": "foaf:Agent", "foaf:name": told.publisher},
-            "dct:license": told.license,
+            if publication.publisher is None
+            else {"@type": "foaf:Agent", "foaf:name": publication.publisher},
+            "dct:license": publication.license,
             "dcat:contactPoint": None
-            if told.contact is None
-            else {"@type": "vcard:Kind", "vcard:fn": told.contact},
+            if publication.contact is None
+            else {"@type": "vcard:Kind", "vcard:fn": publication.contact},
             "dct:temporal": {
                 "@type": "dct:PeriodOfTime",
                 "dcat:startDate": {"@value": first, "@type": "xsd:date"},
@@ -458,9 +458,9 @@ def _media(file: str) -> str:
 
 
 def _described(config: Config, manifest: Mapping[str, Any]) -> dict[str, str]:
-    told = config.publication
-    about = "" if told.description is None else f"{told.description} "
-    return {"name": told.title or config.name, "description": f"{about}{manifest['label']['words']}"}
+    publication = config.publication
+    about = "" if publication.description is None else f"{publication.description} "
+    return {"name": publication.title or config.name, "description": f"{about}{manifest['label']['words']}"}
 
 
 def _at(config: Config, manifest: Mapping[str, Any], file: str) -> str:

@@ -192,8 +192,8 @@ def released_facts(releases: Path | None) -> dict[str, Any]:
     except (StoreError, OSError):
         return found
     moment = datetime.datetime.fromtimestamp(written, datetime.UTC).isoformat(timespec="seconds")
-    told = {"last_step": last, "last_period": manifest.get("period"), "holds": manifest.get("holds")}
-    return {**found, **told, "cut": cut_of(manifest), "released_at": moment}
+    newest = {"last_step": last, "last_period": manifest.get("period"), "holds": manifest.get("holds")}
+    return {**found, **newest, "cut": cut_of(manifest), "released_at": moment}
 
 
 def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:

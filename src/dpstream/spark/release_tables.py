@@ -79,14 +79,14 @@ class SparkTables(Target):
         """See ``Target``."""
         hashes = {}
         for step, folder in self._partitions():
-            told = _told(folder)
-            if told["stream_id"] != stream_id:
+            facts = _told(folder)
+            if facts["stream_id"] != stream_id:
                 raise StoreDamagedError(
                     "the partition belongs to another stream",
                     where=str(folder),
                     allowed="another [output] table",
                 )
-            hashes[step] = str(told["manifest_sha256"])
+            hashes[step] = str(facts["manifest_sha256"])
         return hashes
 
     def put(self, files: StepFiles, *, mend: bool = False) -> None:
@@ -167,11 +167,11 @@ class SparkTables(Target):
                 numbers = spark.range(0, count, 1, count)
                 found = numbers.mapInArrow(task.__call__, DRAWN_TYPE).toArrow().to_pylist()
         except InputError as error:
-            told = error.what
+            why = error.what
         else:
             return sorted((Part(**one) for one in found), key=lambda one: one.part)
         raise StoreError(
-            f"the table of step {step} could not be drawn: {told}",
+            f"the table of step {step} could not be drawn: {why}",
             where=str(self._table),
             allowed=f"a running Spark session whose executors can write there; then {_AGAIN}",
         )
@@ -181,12 +181,12 @@ class SparkTables(Target):
         folder = self._partition(files.step)
         if not folder.is_dir():
             return "missing"
-        told = _told(folder)
+        facts = _told(folder)
         names = {path.name: path for path in folder.iterdir() if path.name != _PARTS}
-        listed = {str(one["name"]): one for one in told["parts"]}
+        listed = {str(one["name"]): one for one in facts["parts"]}
         same = (
-            told["stream_id"] == files.manifest["stream_id"]
-            and told["manifest_sha256"] == hashlib.sha256(files.manifest_bytes).hexdigest()
+            facts["stream_id"] == files.manifest["stream_id"]
+            and facts["manifest_sha256"] == hashlib.sha256(files.manifest_bytes).hexdigest()
             and names.keys() == listed.keys()
             and all(path.stat().st_size == listed[name]["bytes"] for name, path in names.items())
         )
@@ -218,7 +218,7 @@ def _file(part: int) -> str:
 
 def _entry(files: StepFiles, parts: list[Part]) -> bytes:
     """What a partition says about itself. Public."""
-    told = {
+    facts = {
         "format": _FORMAT,
         "stream": files.manifest["stream"],
         "stream_id": files.manifest["stream_id"],
@@ -229,7 +229,7 @@ def _entry(files: StepFiles, parts: list[Part]) -> bytes:
             for one in parts
         ],
     }
-    return (json.dumps(told, indent=1, ensure_ascii=False) + "\n").encode()
+    return (json.dumps(facts, indent=1, ensure_ascii=False) + "\n").encode()
 
 
 def _told(folder: Path) -> dict[str, Any]:
@@ -239,12 +239,12 @@ def _told(folder: Path) -> dict[str, Any]:
         StoreDamagedError: it says nothing, or something else.
     """
     try:
-        told: dict[str, Any] = parse_json(read_bytes(folder / _PARTS))
-        if told["format"] == _FORMAT and f"step={told['step']}" == folder.name:
-            told["stream_id"], told["manifest_sha256"]  # raises KeyError where one is missing
-            for one in told["parts"]:
+        facts: dict[str, Any] = parse_json(read_bytes(folder / _PARTS))
+        if facts["format"] == _FORMAT and f"step={facts['step']}" == folder.name:
+            facts["stream_id"], facts["manifest_sha256"]  # raises KeyError where one is missing
+            for one in facts["parts"]:
                 one["name"], one["bytes"], one["sha256"]
-            return told
+            return facts
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise StoreDamagedError(f"{_PARTS} is missing or damaged", where=str(folder), allowed=_AWAY)

@@ -346,8 +346,8 @@ class _Check:
                 committed[step] = {name: digest for name, digest in committed[step].items() if name in kept}
             if state == "withdrawn" and files is not None:  # it may have been withdrawn meanwhile
                 self._published[step] = {name: files[name] for name in files if (folder / name).exists()}
-        told = [step for step, files in self._published.items() if NOTICE in files]
-        problems = rollback_problems(self._published, told, states)
+        noticed_steps = [step for step, files in self._published.items() if NOTICE in files]
+        problems = rollback_problems(self._published, noticed_steps, states)
         withdrawn = [step for step, state in states.items() if state == "withdrawn"]
         problems += release_problems(self._published, committed, withdrawn)
         problems += catalogue_problems(self._releases, ledger.stream_id, known)

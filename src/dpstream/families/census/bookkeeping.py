@@ -78,7 +78,7 @@ def _open(terms: CensusTerms, state: CensusState, level: int) -> None:
         # What lower levels have learnt is nearer than the owner's guess.
         turnover = float(terms.turnover or _LONG_STAY)
         if state.levels:
-            turnover = math.exp(-state.levels[-1].total.log_hazard)
+            turnover = state.levels[-1].total.stay
         tracker = ShapeTracker.fresh(terms.shapes.followed.cells)
         state.levels.append(Level(LevelTotal.fresh(turnover), tracker))
         state.left.append(0)

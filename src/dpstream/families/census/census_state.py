@@ -5,7 +5,6 @@ Trusted base: kernel (what one census costs, and what a stream remembers).
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import lru_cache
@@ -134,7 +133,7 @@ class CensusState:
     @property
     def hazard(self) -> float:
         """The rate at which newcomers leave."""
-        return math.exp(self.levels[0].total.log_hazard)
+        return 1.0 / self.levels[0].total.stay
 
 
 def pack(state: CensusState) -> Packed:

@@ -426,8 +426,8 @@ class PostgresFeed(DatabaseFeed):
                 f"a view of {self._name} uses a column that the release lacks",
                 f"drop that view, {again}",
             )
-        told = failure(error) if state is None else f"{type(error).__name__}, SQLSTATE {state}"
-        return f"database error: {told}", _WRITES
+        words = failure(error) if state is None else f"{type(error).__name__}, SQLSTATE {state}"
+        return f"database error: {words}", _WRITES
 
     def _run(self, db: Any, text: str, values: Sequence[Any] = ()) -> Any:
         return db.execute(text.replace("?", "%s"), list(values)) if values else db.execute(text)

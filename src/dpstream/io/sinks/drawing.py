@@ -22,7 +22,7 @@ DRAWN_TABLE = "table.json"
 
 def drawn_table(step: int, rows: int, seed: int, block: int | None) -> bytes:
     """What lies in a step's folder instead of its table. Public."""
-    told = {
+    facts = {
         "format": 1,
         "step": step,
         "rows": rows,
@@ -33,7 +33,7 @@ def drawn_table(step: int, rows: int, seed: int, block: int | None) -> bytes:
             "step's model and this seed."
         ),
     }
-    return (json.dumps(told, indent=1) + "\n").encode()
+    return (json.dumps(facts, indent=1) + "\n").encode()
 
 
 @dataclass(frozen=True, eq=False)

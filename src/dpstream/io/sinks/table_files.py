@@ -191,8 +191,8 @@ class BlockWriter:
             return
         writer = self._parquet(self._schema.remove_metadata()) if self._writer is None else self._writer
         # Readers see plain columns of texts, whatever they were written from: the dictionaries are the file's own.
-        told = {"ARROW:schema": base64.b64encode(self._schema.serialize().to_pybytes())}
-        writer.add_key_value_metadata({**(self._schema.metadata or {}), **told})
+        arrow_schema = {"ARROW:schema": base64.b64encode(self._schema.serialize().to_pybytes())}
+        writer.add_key_value_metadata({**(self._schema.metadata or {}), **arrow_schema})
         writer.close()
 
     def _parquet(self, schema: Any) -> Any:

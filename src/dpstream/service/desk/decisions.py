@@ -135,14 +135,14 @@ def check_log(db: StoreDatabase, folder: Path) -> tuple[list[str], int, str]:
         if number != place and int(number) - 1 not in hashes:
             findings.append(f"decision {number} lacks the line before")
         try:
-            told = _decision(json.loads(line))
+            entry = _decision(json.loads(line))
         except (ValueError, TypeError, KeyError):
             findings.append(f"decision {number} cannot be read")
         else:
-            lines[int(number)] = told
-            if told.number != number or told.line() != line or digest != stored:
+            lines[int(number)] = entry
+            if entry.number != number or entry.line() != line or digest != stored:
                 findings.append(f"decision {number} was changed")
-            if told.before != before:
+            if entry.before != before:
                 findings.append(f"decision {number} contradicts the line before")
         before = str(stored)
     for row in db.execute("SELECT number, decision, stream, kind, person, what FROM tasks ORDER BY number"):
@@ -162,21 +162,21 @@ def _follows(
     if (decision.stream, decision.kind, decision.person) != (stream, kind, person):
         return False
     try:
-        told = parse_json(what)
+        facts = parse_json(what)
         if kind == "run":
-            return not told
+            return not facts
         if kind == "ask":
-            return bool(told["question"] == decision.reason)
-        step, digest = int(told["step"]), told.get("manifest_sha256")
+            return bool(facts["question"] == decision.reason)
+        step, digest = int(facts["step"]), facts.get("manifest_sha256")
         if step not in decision.steps or digest != decision.manifests.get(str(step)):
             return False
         if kind != "approve":
-            return bool(told["reason"] == decision.reason)
+            return bool(facts["reason"] == decision.reason)
         given = [line for line in lines.values() if line.number <= decision.number and line.kind == kind]
         approved = {
             line.person for line in given if line.stream == stream and line.manifests.get(str(step)) == digest
         }
-        return bool(told["by"]) and approved.issuperset(told["by"])
+        return bool(facts["by"]) and approved.issuperset(facts["by"])
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
 

@@ -123,8 +123,8 @@ class Desk:
     def accounts(self, person: Person) -> list[dict[str, Any]]:
         """The accounts in which streams add up: file, charged, total, limit, unit; and the stream's name."""
         with self._reading(person, "accounts") as db:
-            told = [(one.name, read_facts(db, one.name)[1]) for one in self.settings.streams]
-        return [{"stream": name, **facts["account"]} for name, facts in told if facts.get("account")]
+            boards = [(one.name, read_facts(db, one.name)[1]) for one in self.settings.streams]
+        return [{"stream": name, **facts["account"]} for name, facts in boards if facts.get("account")]
 
     def held(self, person: Person, stream: str, step: int) -> Held:
         """A step that waits for approval, and the newest released table to compare it with."""
@@ -185,11 +185,11 @@ class Desk:
         from dpstream.project.status import metrics_text
 
         with self.database.reading() as db:
-            told = {one.name: read_facts(db, one.name) for one in self.settings.streams}
+            boards = {one.name: read_facts(db, one.name) for one in self.settings.streams}
         return metrics_text(
             {
                 name: {**facts.get("metrics", {}), "dpstream_told_time_seconds": [({}, unix_time(moment))]}
-                for name, (moment, facts) in told.items()
+                for name, (moment, facts) in boards.items()
                 if moment is not None
             }
         )
@@ -340,9 +340,9 @@ class Desk:
             yield db
 
     def _card(self, db: StoreDatabase, name: str) -> Card:
-        told, facts = read_facts(db, name)
+        moment, facts = read_facts(db, name)
         pending = [_without_reason(one) for one in read_tasks(db, name, only_open=True)]
-        return card_of(name, told, facts, self.settings.stream(name).approvals, pending)
+        return card_of(name, moment, facts, self.settings.stream(name).approvals, pending)
 
     def _config(self, stream: str) -> Config:
         from dpstream.project import Config

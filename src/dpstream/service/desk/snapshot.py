@@ -42,7 +42,7 @@ def board_facts(config: Config, asked: dict[str, Any] | None) -> dict[str, Any]:
     """
     facts = status_facts(config)
     word, why = health(config, facts)
-    told: dict[str, Any] = {
+    board: dict[str, Any] = {
         "health": word,
         "why": why,
         "verdicts": [str(one["words"]) for one in facts["verdicts"]],
@@ -53,12 +53,12 @@ def board_facts(config: Config, asked: dict[str, Any] | None) -> dict[str, Any]:
     }
     if facts["started"]:
         ledger = read_ledger(config.state_dir, server=config.server, key=config.state_key())
-        told["ledger"] = ledger_facts(config, ledger)
-        told["account"] = told["ledger"]["account"]
-        told["ledger"]["rejected"] = facts["rejected"]
+        board["ledger"] = ledger_facts(config, ledger)
+        board["account"] = board["ledger"]["account"]
+        board["ledger"]["rejected"] = facts["rejected"]
         planned = Fraction(config.plan().budget.amount)
-        told["share"] = float(ledger.total.amount / planned) if planned and ledger.spends else None
-    return told
+        board["share"] = float(ledger.total.amount / planned) if planned and ledger.spends else None
+    return board
 
 
 def held_manifests(config: Config) -> dict[int, str]:

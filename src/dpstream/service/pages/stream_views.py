@@ -38,19 +38,19 @@ def cards(visit: Visit) -> Response:
 def _of_stream(visit: Visit, kind: str = "") -> dict[str, Any]:
     """What every page of one stream shows; ``kind``: of tasks, only these."""
     name = visit.asked("stream")
-    told = [one for one in visit.desk.tasks(visit.me, name)[::-1] if kind in ("", one.kind)]
-    return {"card": visit.desk.card(visit.me, name), "tasks": told[:_LINES], "kind": kind, "turn": 0}
+    tasks = [one for one in visit.desk.tasks(visit.me, name)[::-1] if kind in ("", one.kind)]
+    return {"card": visit.desk.card(visit.me, name), "tasks": tasks[:_LINES], "kind": kind, "turn": 0}
 
 
 @page(ROUTES, "GET /stream")
 def stream(visit: Visit) -> Response:
     """One stream."""
-    told = _of_stream(visit)
+    values = _of_stream(visit)
     if visit.asked("told") == "approve" and visit.asked("step"):
         task = _approving(visit, visit.asked("stream"), visit.number("step"))
         if task is not None:
-            told["said"] = _published_words(task)
-    return visit.page("stream.html", **told)
+            values["said"] = _published_words(task)
+    return visit.page("stream.html", **values)
 
 
 def _published_words(task: Task) -> str:
@@ -93,8 +93,8 @@ def _sealed(page: str) -> Response:
 @page(ROUTES, "GET /ledger")
 def ledger(visit: Visit) -> Response:
     """What every step cost."""
-    told = visit.desk.ledger(visit.me, visit.asked("stream"))
-    return visit.page("ledger.html", ledger=told, **_of_stream(visit))
+    facts = visit.desk.ledger(visit.me, visit.asked("stream"))
+    return visit.page("ledger.html", ledger=facts, **_of_stream(visit))
 
 
 @page(ROUTES, "GET /held")
@@ -105,13 +105,13 @@ def held(visit: Visit) -> Response:
     config = visit.desk.config(me, name)
     made = preview(found, config.schema(), config.output.dir)
     mine = any(one.person == me.name for one in found.approvals)
-    told = _of_stream(visit)
+    values = _of_stream(visit)
     if mine and visit.asked("told") == "approve":
         given = f"{len(found.approvals)} of {found.needed}"
-        told["said"] = f"Step {found.step}: approved, {given}."
-    others = [one for one in told["card"].held if one != found.step]
+        values["said"] = f"Step {found.step}: approved, {given}."
+    others = [one for one in values["card"].held if one != found.step]
     later = next((one for one in others if one > found.step), others[0] if others else None)
-    return visit.page("held.html", held=found, made=made, mine=mine, later=later, **told)
+    return visit.page("held.html", held=found, made=made, mine=mine, later=later, **values)
 
 
 @page(ROUTES, "POST /decide")

@@ -251,7 +251,7 @@ def cookie_name(request: Request, kind: str = "login") -> str:
 def _https(request: Request) -> bool:
     """Whether the browser speaks https, as far as is told: whoever says it wrongly gets stricter cookies, no others."""
     return request.url.scheme == "https" or any(
-        "https" in told.lower() for told in request.headers.getlist("x-forwarded-proto")
+        "https" in proto.lower() for proto in request.headers.getlist("x-forwarded-proto")
     )
 
 

@@ -129,5 +129,5 @@ def _verdict(words: str, person: Person) -> str:
     """A verdict for somebody on the pages: a command is for whoever has the machine."""
     if "owner" in person.roles:
         return words
-    told = words.replace(": run dpstream errors", ": ask the owner to run dpstream errors")
-    return told.replace("(dpstream plan --compare", "(for the owner: dpstream plan --compare")
+    line = words.replace(": run dpstream errors", ": ask the owner to run dpstream errors")
+    return line.replace("(dpstream plan --compare", "(for the owner: dpstream plan --compare")

@@ -129,15 +129,20 @@ _routes = APIRouter()
 APART = 16
 #: Requests that are answered at one time, beside the readers who wait for news.
 BUSIEST = 1000
-#: What every answer says: nothing of it is a page that may load or run anything.
+#: What every answer says, but the page of a folder: nothing of it may load or run anything.
 _SAFE = {
     "X-Content-Type-Options": "nosniff",
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'",
     "Referrer-Policy": "no-referrer",
 }
+#: Of the page of a folder, which brings its script and says by a hash that it is the only one.
+_PAGE = (
+    "sandbox allow-scripts allow-top-navigation-by-user-activation allow-downloads; default-src 'none'; "
+    "style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-ancestors 'none'"
+)
 #: What lies in a folder of releases, and is given under the same name, so that ``dpstream.read`` needs an address only.
 _FILE = re.compile(
-    r"(?:README\.txt|counts\.csv|catalogue\.json|codebook\.json|catalogue/\d{6,18}-\d{6,18}\.json)"
+    r"(?:README\.txt|index\.html|counts\.csv|catalogue\.json|codebook\.json|catalogue/\d{6,18}-\d{6,18}\.json)"
 )
 _STEP_FILE = re.compile(r"step-(\d{6,18})/([A-Za-z0-9._-]{1,100})")
 _ERRORS = re.compile(r"errors/step-(\d{6,18})\.(?:json|parquet)")
@@ -147,7 +152,7 @@ Step = Annotated[int, Path(ge=1, le=_MOST)]
 OfStep = Annotated[int | None, Query(ge=1, le=_MOST, description="The newest one by default.")]
 AsOf = Annotated[int | None, Query(ge=1, le=_MOST, description="The end of this step.")]
 After = Annotated[int, Query(ge=0, le=_MOST, description="Steps after this one.")]
-PublishedRun = Annotated[
+SinceStep = Annotated[
     str,
     Query(
         pattern=PATTERN,
@@ -281,9 +286,9 @@ def steps(request: Request, place: At, after: After = 0, limit: Listed = 100) ->
     listing = place.listing()
     wanted = [step for step in listing.entries if step > after]
     readable = set(listing.readable)
-    told = [{**listing.entries[step], "readable": step in readable} for step in wanted[:limit]]
+    shown = [{**listing.entries[step], "readable": step in readable} for step in wanted[:limit]]
     rest = wanted[limit - 1] if len(wanted) > limit else None
-    return send_json(request, {"stream": place.name, "steps": told, "next": rest}, listing.digest)
+    return send_json(request, {"stream": place.name, "steps": shown, "next": rest}, listing.digest)
 
 
 @_get("/v1/streams/{name}/steps/latest/{part}", "Leads to the newest readable step.", "*/*")
@@ -298,8 +303,8 @@ def latest(request: Request, place: At, part: Part) -> Response:
 def one_step(request: Request, place: At, step: Step) -> Response:
     entry = place.standing(step)
     manifest = place.manifest(step)[1]
-    told = {key: manifest.get(key) for key in ("period", "rows", "rows_in_table", "files")}
-    return send_json(request, {**entry, **told}, str(entry["manifest_sha256"]))
+    facts = {key: manifest.get(key) for key in ("period", "rows", "rows_in_table", "files")}
+    return send_json(request, {**entry, **facts}, str(entry["manifest_sha256"]))
 
 
 @_get("/v1/streams/{name}/steps/{step}/manifest", "The manifest: method, cost, errors.")
@@ -333,7 +338,7 @@ def table(
 
 @_get("/v1/streams/{name}/changes", "Changes since step `after`.", FORMS["ndjson"])
 @_apart
-def changes(request: Request, place: At, after: PublishedRun = "0", limit: Fed = 10) -> Response:
+def changes(request: Request, place: At, after: SinceStep = "0", limit: Fed = 10) -> Response:
     listing, made, cursor = place.listing(), request.app.state.made, Cursor.parse(after)
     return send_file(
         request, lambda: forms.feed(made, place, listing, cursor, limit), FORMS["ndjson"], listing.digest
@@ -390,7 +395,10 @@ def folder_file(request: Request, place: At, path: Annotated[str, Path(max_lengt
         file = place.open(*path.split("/"))
     except FileNotFoundError:
         raise Problem(404, "unknown file") from None
-    return send_file(request, lambda: file, _type(path), place.digest(file))
+    answer = send_file(request, lambda: file, _type(path), place.digest(file))
+    if path.endswith(".html"):
+        answer.headers["Content-Security-Policy"] = _PAGE
+    return answer
 
 
 def _step_file(request: Request, place: ReleaseFolder, step: int, name: str) -> Response:
@@ -404,9 +412,12 @@ def _step_file(request: Request, place: ReleaseFolder, step: int, name: str) -> 
 
 def _type(name: str) -> str:
     ending = name.rpartition(".")[2]
-    if ending == "txt":
-        return "text/plain; charset=utf-8"
-    return "application/json" if ending == "json" else FORMS.get(ending, "application/octet-stream")
+    texts = {
+        "json": "application/json",
+        "txt": "text/plain; charset=utf-8",
+        "html": "text/html; charset=utf-8",
+    }
+    return texts[ending] if ending in texts else FORMS.get(ending, "application/octet-stream")
 
 
 def make_app(

@@ -124,6 +124,6 @@ def _missed(last_id: str | None, now: Listing | None) -> str:
     return missed + _event("changed", now, last_step=now.last)
 
 
-def _event(kind: str, now: Listing, **told: Any) -> str:
-    data = json.dumps(told, ensure_ascii=False)
+def _event(kind: str, now: Listing, **facts: Any) -> str:
+    data = json.dumps(facts, ensure_ascii=False)
     return f"id: {now.last}-{now.digest[:16]}\nevent: {kind}\ndata: {data}\n\n"

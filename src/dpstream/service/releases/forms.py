@@ -141,8 +141,8 @@ class Cursor:
         return Cursor(self.step, _joined([*self.without, *more])[-MAX_RANGES:])
 
     def __str__(self) -> str:
-        told = (str(first) if first == last else f"{first}-{last}" for first, last in self.without)
-        return f"{self.step}~{'.'.join(told)}" if self.without else str(self.step)
+        gaps = (str(first) if first == last else f"{first}-{last}" for first, last in self.without)
+        return f"{self.step}~{'.'.join(gaps)}" if self.without else str(self.step)
 
 
 def _waiting(listing: Listing, last: int) -> list[tuple[int, int]]:
@@ -226,7 +226,7 @@ def feed(made: Made, place: ReleaseFolder, listing: Listing, after: Cursor, limi
     after = Cursor(min(after.step, listing.last), after.without)
 
     def write(out: BinaryIO) -> None:
-        lines, written, told, late = StandardOutput(out), 0, after.step, -1
+        lines, written, last, late = StandardOutput(out), 0, after.step, -1
 
         def full() -> bool:
             return written >= limit or out.tell() > MAX_FEED
@@ -244,10 +244,10 @@ def feed(made: Made, place: ReleaseFolder, listing: Listing, after: Cursor, limi
             elif _publish(lines, place, step, late == step - 1, alone=True):
                 late = step
                 written += 1
-        start = entries.get(told)
-        has = told if start is not None and start["state"] != "withdrawn" and not after.lacks(told) else None
-        begin = told + 1
-        if told == 0 and listing.readable:
+        start = entries.get(last)
+        has = last if start is not None and start["state"] != "withdrawn" and not after.lacks(last) else None
+        begin = last + 1
+        if last == 0 and listing.readable:
             begin = max(step for step in listing.readable if entries[step]["state"] == "full")
         for step, entry in entries.items():
             if step < begin:
@@ -261,10 +261,10 @@ def feed(made: Made, place: ReleaseFolder, listing: Listing, after: Cursor, limi
                 has = step
             else:
                 continue
-            told = step
+            last = step
             written += 1
-        after_it = str(Cursor(told).lacking([*_waiting(listing, told), *left]))
-        out.write(f"{json.dumps({'step': told, 'event': 'next', 'after': after_it})}\n".encode())
+        after_it = str(Cursor(last).lacking([*_waiting(listing, last), *left]))
+        out.write(f"{json.dumps({'step': last, 'event': 'next', 'after': after_it})}\n".encode())
 
     return made.get((place.name, "feed", listing.digest, after, limit), write)
 
@@ -274,8 +274,8 @@ def _publish(
 ) -> bool:
     """Write the smallest part of a step that the reader can use; False where there is none. ``alone``: a table is put
     together where there is none, if it is not too large; otherwise the changes have to do."""
-    manifest, told = place.manifest(step)
-    files = told["files"]
+    manifest, facts = place.manifest(step)
+    files = facts["files"]
     kinds = ("changes", "table") if follows else ("table",)
     names = [f"{kind}.{form}" for kind in kinds for form in FORMATS if f"{kind}.{form}" in files]
     if not names and alone and "table.json" not in files:

@@ -45,8 +45,8 @@ class Problem(Exception):
 def problem(status: int, detail: str, headers: dict[str, str] | None = None, **more: Any) -> JSONResponse:
     """The answer."""
     body = {"type": "about:blank", "title": TITLES.get(status, "Error"), "status": status, "detail": detail}
-    told = {"Cache-Control": "no-store", **(headers or {})}
-    return JSONResponse({**body, **more}, status, told, MEDIA_TYPE)
+    heads = {"Cache-Control": "no-store", **(headers or {})}
+    return JSONResponse({**body, **more}, status, heads, MEDIA_TYPE)
 
 
 def handle_problems(app: FastAPI) -> None:

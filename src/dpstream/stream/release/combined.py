@@ -20,7 +20,7 @@ from dpstream.core.errors import LimitError, StoreDamagedError
 from dpstream.core.privacy.cube import CubeNoise
 from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, WeightedSum, has_law
-from dpstream.stream.release.trees import Fitted, Tree
+from dpstream.core.schema.trees import Fitted, Tree
 
 # What single measurements say of a marginal, and the weights with which their noise enters its cells.
 
@@ -68,7 +68,7 @@ class Part(Protocol):
         ...
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
-        """How its noise enters the sum of some cells."""
+        """How its noise enters the sum of some cells, or of all cells times numbers that are given in their place."""
         ...
 
 
@@ -82,8 +82,12 @@ class CellsOf:
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """See ``Part``."""
-        many = int(cells.sum()) * self.each
-        return Coefficients(self.source, ((abs(self.weight), many),), self.weight * many)
+        sizes, counts = np.unique(np.abs(cells[cells != 0]), return_counts=True)
+        pairs = [
+            (abs(self.weight) * float(size), count * self.each)
+            for size, count in zip(sizes, counts.tolist(), strict=True)
+        ]
+        return Coefficients(self.source, tuple(pairs), self.weight * self.each * float(cells.sum()))
 
     @property
     def key(self) -> Any:

@@ -22,6 +22,7 @@ from dpstream.core.privacy.law import NoiseSum, WeightedSum, check_confidence
 from dpstream.core.schema import Schema
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.predicate import Predicate
+from dpstream.core.schema.trees import Tree
 from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps
 from dpstream.stream.release.combined import (
     CellsOf,
@@ -41,7 +42,6 @@ from dpstream.stream.release.combined import (
     was_chosen,
 )
 from dpstream.stream.release.manifest import COUNTED
-from dpstream.stream.release.trees import Tree
 
 #: Most cells of an estimated marginal.
 MAX_CELLS = 2_000_000
@@ -105,8 +105,8 @@ class Estimate:
         total = np.array(self.values[mask].sum())
         return replace(self, columns=(), labels=(), values=total, _parts=parts, _kinds=None)
 
-    def law(self, cells: NDArray[np.bool_] | None = None) -> WeightedSum:
-        """The law of the error of one cell, or of the sum of some cells (a mask shaped as ``values``).
+    def law(self, cells: NDArray[Any] | None = None) -> WeightedSum:
+        """The law of the error of one cell, or of a sum of cells (a mask, or weights, shaped as ``values``).
 
         Cost: of one cell: computed for the first one; all cells have the same law, but for reconciled levels.
         """

@@ -80,9 +80,9 @@ def unfit_table(releases: str | Path) -> str | None:
 def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> Fitness:
     """Of one step's table: the verdicts of its manifest, errors by simulation, and whether its rows can be believed."""
     manifest, rows = manifest_of(step), unfit_rows(manifest_of, step)
-    told, number = manifest["accuracy"], number_of_records(manifest)
-    found = {one["use"]: Verdict.from_dict(one) for one in told.get("verdicts", ())}
-    for one in _simulated(folder, step, told.get(COUNTED, "records")) if found else ():
+    accuracy, number = manifest["accuracy"], number_of_records(manifest)
+    found = {one["use"]: Verdict.from_dict(one) for one in accuracy.get("verdicts", ())}
+    for one in _simulated(folder, step, accuracy.get(COUNTED, "records")) if found else ():
         known = found[one.use]
         if one.use == "totals" and number.expected_since:
             continue  # nothing can be simulated of records that may come as no release lets expect
@@ -153,11 +153,11 @@ def unfit_rows(manifest_of: Callable[[int], Mapping[str, Any]], step: int) -> st
         # Before its first window is over a panel has no people by its plan, and nothing is wrong.
         return None if people is not None and not people["answers"] else f"{table} no rows"
     measured = manifest_of(number.measured_up_to) if number.expected_since else newest
-    told = measured["accuracy"]
+    accuracy = measured["accuracy"]
     error, rows = number.error or number_of_records(measured).error, number.value
     if error is not None and rows <= _FROM_NONE * error:
         return f"{table} {rows} rows, within two standard errors of 0 (one is {error:.3g}): they may be noise alone"
-    counted, rows = told.get("counted"), int(measured["rows_in_table"])
+    counted, rows = accuracy.get("counted"), int(measured["rows_in_table"])
     if counted is None or abs(rows - counted["records"]) <= _FROM_COUNTED * counted["standard_error"]:
         return None
     return (

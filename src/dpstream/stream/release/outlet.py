@@ -233,11 +233,11 @@ class ReleasePublisher:
         """
         with file_errors(UNREAD, self._where):
             published = sorted(have(self._stream_id).items())
-            told = noticed(self._where)
+            withdrawn = noticed(self._where)
         committed = self._store.publications(1, self._store.last_step)
         hashes = {step: digest for step, _, digest in committed}
         states = {step: state for step, state, _ in committed}
-        for problem in rollback_problems([step for step, _ in published], told, states):
+        for problem in rollback_problems([step for step, _ in published], withdrawn, states):
             raise StoreDamagedError(problem, where=str(self._where), allowed=NEWEST_OR_NEW)
         for step, digest in published:
             if hashes[step] != digest:

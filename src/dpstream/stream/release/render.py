@@ -354,15 +354,15 @@ class RemadeFiles:
         facts = json.loads(self._manifest(step))
         synthesis, records = self._synthesis_of(step), self._records
         self._files, self._table, self._records = {}, None, None
-        told = facts.get("records") or {}
+        persistent = facts.get("records") or {}
         after = None if synthesis is None else synthesis.answers
-        if after is None or told.get("kind") != "persistent":
+        if after is None or persistent.get("kind") != "persistent":
             return
         before = records_before(records, self._synthesis_of, step)
         rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts["label"]
-        schema, may_change = self._schema_at(step), told.get("may_change", ())
+        schema, may_change = self._schema_at(step), persistent.get("may_change", ())
         made = carry(before, after, schema, rows, seed, first_id=self._next_id, may_change=may_change)
-        if before is None and content_sha256(made.records.with_ids) != told["content_sha256"]:
+        if before is None and content_sha256(made.records.with_ids) != persistent["content_sha256"]:
             return  # what it follows from was dropped
         self._records, self._next_id = made.records, made.records.next_id
         self._table = made.records.with_ids

@@ -145,9 +145,9 @@ def _title(release: PicturedRelease) -> str:
 
 def _note(made: Figure, notes: Mapping[str, Sequence[str]]) -> None:
     """What the lines are, once, below all bars; by column where it is not the same of all."""
-    told = [note if len(notes) == 1 else f"{', '.join(names)}: {note}" for note, names in notes.items()]
+    sentences = [note if len(notes) == 1 else f"{', '.join(names)}: {note}" for note, names in notes.items()]
     wide = round(14 * made.get_figwidth())
-    lines = [line for text in told for line in textwrap.wrap(text, wide)]
+    lines = [line for text in sentences for line in textwrap.wrap(text, wide)]
     made.supxlabel("\n".join(lines), x=0.01, ha="left", color=QUIET, fontsize=9)
     made.set_figheight(made.get_figheight() + 0.17 * len(lines))
 

@@ -306,7 +306,7 @@ def require_same_plan(config: Config, catalogue: dict[str, Any], place: Path) ->
     base = manifest.get("base")
     # What the manifests say of the earlier stream, so that no state is asked for it.
     known = {} if base is None else {"base": {key: value for key, value in base.items() if key != "words"}}
-    facts = config.facts(told=known)
+    facts = config.facts(pinned=known)
     hashed = plan_hash(facts)
     if catalogue.get("plan_hash") == hashed:
         return hashed
@@ -326,11 +326,11 @@ def _read(releases: Path, config: Config | None, catalogue: dict[str, Any], most
     if isinstance(most, bool) or most < 2:
         raise ConfigError(f"most = {most}", where="report", allowed="2 or more steps")
     states = tuple((entry["step"], _state(entry)) for entry in _entries(catalogue, releases))
-    told = [step for step, state in states if state != "withdrawn"]
-    if not told:
+    standing = [step for step, state in states if state != "withdrawn"]
+    if not standing:
         raise ConfigError("all releases are withdrawn", where=str(releases), allowed="one release or more")
     full = tuple(step for step, state in states if state == "full")
-    return Folder(releases, config, states, thin(told, most), full, most)
+    return Folder(releases, config, states, thin(standing, most), full, most)
 
 
 def _state(entry: dict[str, Any]) -> str:

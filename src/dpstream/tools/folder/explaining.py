@@ -1,4 +1,4 @@
-"""The files that explain a folder of releases: ``README.txt`` and ``counts.csv``.
+"""The files that explain a folder of releases: ``README.txt``, ``counts.csv`` and ``index.html``.
 
 They are made of what the folder holds and of what ``[statement]`` says. So they cost nothing, may be lost, and may be
 made again at any time. ``README.txt`` is written last: its last line says of which releases the files speak.
@@ -25,6 +25,7 @@ from dpstream.stream.measured_counts import CountsOf, published_counts, to_rows,
 from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.released_verdicts import table_measured, when_measured
+from dpstream.tools.folder.page import page_facts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 README = "README.txt"
 COUNTS = "counts.csv"
+PAGE = "index.html"
+#: In the order in which they are written.
+_FILES = (COUNTS, PAGE, README)
 #: Signs of a line, and lines of a paragraph at most.
 _WIDTH, _LINES = 118, 3
 
@@ -51,9 +55,9 @@ def explain(config: Config) -> str | None:
             for target in sink.targets:
                 target.index(name, data, lambda step: {})
     except DpstreamError as error:
-        return f"README.txt and counts.csv are not up to date: {error}"
+        return f"README.txt, counts.csv and index.html are not up to date: {error}"
     except (OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
-        return f"README.txt and counts.csv are not up to date: {type(error).__name__}"
+        return f"README.txt, counts.csv and index.html are not up to date: {type(error).__name__}"
     return None
 
 
@@ -72,18 +76,24 @@ def explaining_files(folder: Path, told: Publication) -> dict[str, bytes]:
         return {}
     about = json.dumps([__version__, listed.facts, entries, astuple(told)], sort_keys=True)
     edition = f"Edition {hashlib.sha256(about.encode()).hexdigest()[:16]} of these files"
-    there = {name: (folder / name).read_bytes() for name in (COUNTS, README) if (folder / name).is_file()}
-    if len(there) == 2 and edition.encode() in there[README]:
+    there = {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
+    if len(there) == len(_FILES) and edition.encode() in there[README]:
         return there
     release = PublicRelease(folder, readable[-1] if readable else int(entries[-1]["step"]))
     counts, left = published_counts(release)
     rows = to_rows(counts)
     facts = {"edition": edition, "left": left, **_facts(release, told), **_recipe(counts, rows)}
-    text = "\n".join(
-        line.rstrip() for line in _templates().get_template("readme.txt").render(facts).splitlines()
-    )
+    made = {
+        COUNTS: to_bytes(rows, "csv"),
+        PAGE: _said("page.html", {**facts, **page_facts(release, counts, rows)}),
+        README: _said("readme.txt", facts),
+    }
+    return {name: made[name] for name in _FILES}
+
+
+def _said(template: str, facts: dict[str, Any]) -> bytes:
     # A label may hold half of a surrogate pair, which no file can.
-    return {COUNTS: to_bytes(rows, "csv"), README: f"{text}\n".encode("utf-8", "replace")}
+    return _templates().get_template(template).render(facts).encode("utf-8", "replace")
 
 
 def _facts(release: PublicRelease, told: Publication) -> dict[str, Any]:
@@ -93,13 +103,13 @@ def _facts(release: PublicRelease, told: Publication) -> dict[str, Any]:
     accuracy = manifest.get("accuracy") or {}
     return {
         "title": told.title or manifest["stream"],
-        "description": _lines(told.description or ""),
-        "row": _lines(book["description"]),
+        "description": told.description,
+        "row": book["description"],
         "holds": manifest["holds"],
         "measured": f"Counts are measured up to {end}.",
         "step": release.step,
         "table": book["resources"][0]["path"] if release.steps else None,
-        "guarantee": _lines(manifest["guarantee"]["words"]),
+        "guarantee": manifest["guarantee"]["words"],
         "license": told.license,
         "contact": told.contact,
         "publisher": told.publisher,
@@ -134,9 +144,12 @@ def _templates() -> Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        autoescape=False,
+        autoescape=lambda name: name is not None and name.endswith(".html"),
+        finalize=lambda value: "" if value is None else value,
+        keep_trailing_newline=True,
     )
     made.filters |= {
+        "lines": _lines,
         "sql": lambda text: text.replace("'", "''"),
         "json": lambda text: json.dumps(text, ensure_ascii=False),
     }

@@ -343,12 +343,12 @@ def _apart(places: list[float], room: float, height: float) -> list[float]:
 
 
 def _data(line: ChartLine) -> dict[str, Any]:
-    told = {
+    facts = {
         "label": line.label,
         "style": 0 if line.truth else line.style,
         "values": _plain(line.values),
     }
-    return told if line.width is None else {**told, "width": _plain(line.width)}
+    return facts if line.width is None else {**facts, "width": _plain(line.width)}
 
 
 def _plain(values: NDArray[np.float64]) -> list[float | int | None]:

@@ -49,9 +49,9 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
     if pairs:
         raise ConfigError("classifiers lack heat maps", where="report", allowed="a report without them")
     run, target = _collect(folder), str(box["target"])
-    charts, told = charts_of(run), run.manifest["accuracy"]
+    charts, accuracy = charts_of(run), run.manifest["accuracy"]
     columns, records = len(box["columns"]), run.records[-1]
-    errors = block("growing", "errors", words=told.get("words"), next=told.get("next_run_at"))
+    errors = block("growing", "errors", words=accuracy.get("words"), next=accuracy.get("next_run_at"))
     sections = [
         ("weights", "Coefficients", _coefficients(run, target, charts)),
         ("releases", "Over time", _over_time(run, charts)),

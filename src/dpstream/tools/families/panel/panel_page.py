@@ -67,10 +67,10 @@ def columns_of(folder: Folder) -> Columns:
     """
     path = folder.releases / "codebook.json"
     try:
-        told = parse_json(path.read_bytes())["dpstream"]
-        if told["schema"] != folder.manifest["schema"]:
+        book = parse_json(path.read_bytes())["dpstream"]
+        if book["schema"] != folder.manifest["schema"]:
             raise StoreDamagedError("the codebook is of other releases", where=str(path))
-        fields = [one for one in told["panel"]["fields"] if "dpstream" in one]
+        fields = [one for one in book["panel"]["fields"] if "dpstream" in one]
         return [
             (str(one["name"]), tuple(str(code["label"]) for code in one["dpstream"]["codes"]))
             for one in fields
@@ -121,13 +121,13 @@ def collect_panel(folder: Folder) -> PanelRun:
     """
     manifests = [folder.manifest_of(step) for step in folder.steps]
     try:
-        told = [
+        by_step = [
             {_timeless(str(one["question"])): one for one in manifest["accuracy"]["panel"]["answers"]}
             for manifest in manifests
         ]
         people = tuple(int(manifest["rows"]) for manifest in manifests)
-        questions = list(dict.fromkeys(question for one in told for question in one))
-        answers = tuple(_answer(question, [one.get(question) for one in told]) for question in questions)
+        questions = list(dict.fromkeys(question for one in by_step for question in one))
+        answers = tuple(_answer(question, [one.get(question) for one in by_step]) for question in questions)
     except (KeyError, TypeError, ValueError):
         raise StoreDamagedError("the manifests' answers cannot be read", where=str(folder.releases)) from None
     return PanelRun(folder.manifest, folder.states, folder.facts(), people, answers)
@@ -142,14 +142,14 @@ def _timeless(question: str) -> str:
     return re.sub(r"of the first \d+ periods", "so far", question)
 
 
-def _answer(question: str, told: list[dict[str, Any] | None]) -> PanelAnswer:
-    share = any("share" in one for one in told if one is not None)
+def _answer(question: str, by_step: list[dict[str, Any] | None]) -> PanelAnswer:
+    share = any("share" in one for one in by_step if one is not None)
     key = "share" if share else "count"
-    falls = any("unbiased" in one for one in told if one is not None)
+    falls = any("unbiased" in one for one in by_step if one is not None)
     measured = "unbiased" if falls else key
 
     def values(name: str) -> Floats:
-        found = [None if one is None else one[name] for one in told]
+        found = [None if one is None else one[name] for one in by_step]
         return np.array([math.nan if value is None else float(value) for value in found])
 
     return PanelAnswer(question, share, values(key), values(measured), values(f"{measured}_standard_error"))
