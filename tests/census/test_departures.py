@@ -268,7 +268,7 @@ def test_a_number_that_went_wrong_before_is_set_right_at_the_next_census() -> No
     state, randomness = plan.start(), Randomness.seeded("x1")
     for batch in ends[:5]:
         plan.step(state, batch, randomness)
-    state.levels[0].total.size *= 2 / 3
+    state.levels[0].total.sizes *= 2 / 3
     state.cohorts = [cohort.after(2 / 3, 0.0) for cohort in state.cohorts]
     release = plan.step(plan.unpack_state(plan.pack_state(state)), ends[5], randomness)
     told = release.accuracy()

@@ -1,8 +1,9 @@
 """How many records are present: what censuses and counts of departures say of each level. Public post-processing.
 
-Each level has a number of records (with a variance) and a hazard: the rate at which a record leaves. Between counts
-records are expected to leave at the level's hazard; a noisy count of departures corrects both, with the covariance of
-number and hazard. Newcomers' rate is followed by a filter of its own, whose drift is chosen by likelihood.
+Each level has a bank of hazards: rates at which a record may leave, around the owner's guess and far from it. Each
+hazard follows the number of records by itself, so that what a wrong one took off comes back; noisy counts of departures
+correct the numbers, and say how likely each hazard is. Newcomers' rate is followed by a filter of its own, whose drift
+is chosen by likelihood.
 """
 
 from __future__ import annotations
@@ -13,17 +14,24 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-#: Variance of a hazard's logarithm at the start.
-_UNSURE = 0.3
-#: What a hazard's logarithm drifts while a record is expected to leave once.
-_HAZARD_DRIFT = 0.02
-#: Departures differ from what hazards say by about this part: records of one age do not leave independently.
-_CLUMPED = 0.3
-#: Departures, or records that a census finds, so many standard deviations from what is expected are a burst: a reload,
-#: a clearance, an export that was not whole.
+_Floats = NDArray[np.float64]
+
+#: Hazards that may be true, in parts of the guessed one, and the logarithms of these.
+_FACTORS: _Floats = 10.0 ** (np.arange(-16, 17) / 6.0)
+_LOGARITHMS: _Floats = np.log(_FACTORS)
+#: Standard deviation of a hazard's logarithm at the start, and the part of the probability that is alike for all.
+_UNSURE, _FLAT = 0.55, 0.1
+#: The part of a hazard's probability that moves to its neighbours while a record is expected to leave once.
+_HAZARD_DRIFT = 0.14
+#: Departures differ from what a hazard says by about this part: records of one age do not leave independently.
+_CLUMPED = 0.15
+#: This part of the counts of departures follows from no hazard: a clearance, a reload.
+_OUTLIERS = 0.02
+#: Less probable than this is no hazard: it may come back.
+_LEAST = 1e-12
+#: Records that a census finds, so many standard deviations from what is expected, are a burst: a reload, an export that
+#: was not whole.
 _BURST = 3.0
-#: A hazard changes by this factor at most at one count.
-_MAX_MOVE = math.log(3.0)
 #: Newcomers since the last census are expected to within this part: beside records of lower levels; alone.
 _RATE_UNSURE, _RATE_UNSURE_ALONE = 0.25, 0.15
 #: Standard deviation of the rate that is guessed from the turnover, in parts of it.
@@ -37,98 +45,117 @@ class LevelTotal:
     """One level's records.
 
     Attributes:
-        size: how many are present, with its ``variance``.
-        log_hazard: logarithm of the rate at which one leaves in a step, with its ``log_variance``.
-        covariance: of number and logarithm.
+        turnover: steps that a record stays, as it was guessed.
+        sizes: how many are present if a hazard of the bank is the true one, with their ``variances``.
+        chances: the probability of each hazard.
         counted: what its censuses counted less the counted departures since it was last emptied, without any model;
             and the variance of the noise in that, ``counted_variance``.
     """
 
-    size: float
-    variance: float
-    log_hazard: float
-    log_variance: float
-    covariance: float
+    turnover: float
+    sizes: _Floats
+    variances: _Floats
+    chances: _Floats
     counted: float = 0.0
     counted_variance: float = 0.0
 
     @classmethod
     def fresh(cls, turnover: float) -> LevelTotal:
         """No records, which leave after ``turnover`` steps on average."""
-        return cls(0.0, 0.0, -math.log(turnover), _UNSURE, 0.0)
+        near = np.exp(-0.5 * (_LOGARITHMS / _UNSURE) ** 2)
+        chances = (1.0 - _FLAT) * near / near.sum() + _FLAT / len(near)
+        return cls(turnover, np.zeros(len(near)), np.zeros(len(near)), chances)
+
+    @property
+    def size(self) -> float:
+        """How many are present."""
+        return float(self.chances @ self.sizes)
+
+    @property
+    def variance(self) -> float:
+        """Of ``size``."""
+        return self.predicted(0)[1]
+
+    @property
+    def stay(self) -> float:
+        """Steps that a record stays."""
+        return self.turnover * math.exp(-float(self.chances @ _LOGARITHMS))
 
     def staying(self, steps: float) -> float:
         """The part that is still present after so many steps."""
-        return math.exp(-self.exposure(steps))
+        return self.predicted(steps)[0] / self.size if self.size > 0.0 else 1.0
 
     def exposure(self, steps: float) -> float:
         """Hazard times steps."""
-        return math.exp(self.log_hazard) * steps
+        return steps / self.stay
 
     def count(self, steps: int, found: float, noise_variance: float) -> float:
         """Take in a count of the records that left in so many steps; gives the part that stays."""
+        before, (stays, own) = self.size, self._leaving(steps)
         self.counted -= found
         self.counted_variance += noise_variance
-        rate = self.exposure(steps)
-        stays = math.exp(-rate)
-        expected, slope = self.size * (1.0 - stays), self.size * rate * stays
-        self.log_variance += _HAZARD_DRIFT * min(rate, 1.0)
-        own = self.size * stays * (1.0 - stays) + (_CLUMPED * expected) ** 2
-        # Covariances of the departures with the number before, and with the logarithm.
-        with_size = (1.0 - stays) * self.variance + slope * self.covariance
-        with_log = slope * self.log_variance + (1.0 - stays) * self.covariance
-        spread = slope * with_log + own + (1.0 - stays) * with_size
-        seen = spread + noise_variance
-        if seen <= 0.0:
-            return 1.0  # nobody is there, and nobody can have left
-        surprise = found - expected
-        burst = surprise**2 > _BURST**2 * seen
-        if burst:
-            # Nothing that is expected explains it: the count is believed up to its noise, and not the hazard.
-            spread, seen = spread + surprise**2 - seen, surprise**2
-        gain = spread / seen
-        left = min(max(expected + gain * surprise, 0.0), self.size) if noise_variance else found
-        move = min(max(with_log / seen * surprise, -_MAX_MOVE), _MAX_MOVE)
-        self.log_hazard += move
-        missed = 1.0 - gain
-        self.variance = max(self.variance - 2.0 * missed * with_size + spread * noise_variance / seen, 0.0)
-        self.covariance -= with_log / seen * with_size + missed * with_log
-        self.log_variance -= with_log**2 / seen
-        if burst and slope > 0.0:
-            # Or the hazard was wrong before: then the next count sets it.
-            self.log_variance += min(abs(surprise) / slope, _MAX_MOVE) ** 2
-        kept = 1.0 - left / self.size if self.size > 0.0 else 0.0
-        self.size -= left
-        return kept
+        # Where nobody is there, and no noise is drawn, nobody can have left: any variance will do.
+        seen = np.maximum((1.0 - stays) ** 2 * self.variances + own + noise_variance, _LEAST)
+        surprise = found - (1.0 - stays) * self.sizes
+        likely = (1.0 - _OUTLIERS) * np.exp(-0.5 * surprise**2 / seen) / np.sqrt(2.0 * math.pi * seen)
+        # An outlier may be any number up to all records; it is believed up to its noise.
+        outlier = _OUTLIERS / (1.0 + before + 4.0 * np.sqrt(seen))
+        regular = likely / (likely + outlier)
+        gain = (stays * (1.0 - stays) * self.variances - own) / seen
+        sizes, variances = (
+            stays * self.sizes + gain * surprise,
+            stays**2 * self.variances + own - gain**2 * seen,
+        )
+        apart = sizes - (self.sizes - found)
+        variances = regular * variances + (1.0 - regular) * (self.variances + noise_variance)
+        self.variances = np.maximum(variances + regular * (1.0 - regular) * apart**2, 0.0)
+        self.sizes = np.maximum(self.sizes - found + regular * apart, 0.0)
+        self._learn(likely + outlier, _HAZARD_DRIFT * (1.0 - stays))
+        return self.size / before if before > 0.0 else 1.0
+
+    def _leaving(self, steps: float) -> tuple[_Floats, _Floats]:
+        """Under each hazard the part that stays for so many steps, and the variance of how many leave of all there."""
+        stays = np.exp(-steps / self.turnover * _FACTORS)
+        left = self.sizes * (1.0 - stays)
+        return stays, left * stays + (_CLUMPED * left) ** 2
+
+    def _learn(self, likelihoods: _Floats, moving: _Floats) -> None:
+        """Probabilities after evidence, of which a part moves to the neighbours."""
+        chances = self.chances * likelihoods
+        moved = 0.5 * moving * chances
+        chances -= 2.0 * moved
+        chances[1:] += moved[:-1]
+        chances[:-1] += moved[1:]
+        chances = np.maximum(chances / chances.sum(), _LEAST)
+        self.chances = chances / chances.sum()
 
     def add(self, number: tuple[float, float], counted: tuple[float, float]) -> None:
         """Take in the records of a census: their number as it is believed, and as it was counted; with variances."""
-        self.size += number[0]
-        self.variance += number[1]
+        self.sizes = self.sizes + number[0]
+        self.variances = self.variances + number[1]
         self.counted += counted[0]
         self.counted_variance += counted[1]
 
     def empty(self) -> None:
         """Another level's census has counted these records."""
-        self.size = self.variance = self.covariance = self.counted = self.counted_variance = 0.0
+        self.sizes, self.variances = np.zeros_like(self.sizes), np.zeros_like(self.sizes)
+        self.counted = self.counted_variance = 0.0
 
     def take_counted(self) -> float:
         """Believe the counted number; gives what the records' number is multiplied by."""
-        size = max(self.counted, 0.0)
-        factor = size / self.size if self.size > 0.0 else 1.0
-        if self.size > 0.0:
-            self.size, self.variance, self.covariance = size, self.counted_variance, 0.0
-        return factor
+        size, before = max(self.counted, 0.0), self.size
+        if before <= 0.0:
+            return 1.0
+        self.sizes = np.full_like(self.sizes, size)
+        self.variances = np.full_like(self.sizes, self.counted_variance)
+        return size / before
 
-    def predicted(self, steps: int) -> tuple[float, float]:
+    def predicted(self, steps: float) -> tuple[float, float]:
         """How many are present so many steps after the last count, and the variance of that."""
-        rate = self.exposure(steps)
-        stays = math.exp(-rate)
-        slope = self.size * rate * stays
-        variance = self.variance * stays**2 - 2.0 * stays * slope * self.covariance
-        variance += slope**2 * (self.log_variance + _HAZARD_DRIFT * min(rate, 1.0))
-        variance += self.size * stays * (1.0 - stays) + (_CLUMPED * self.size * (1.0 - stays)) ** 2
-        return self.size * stays, max(variance, 0.0)
+        stays, own = self._leaving(steps)
+        sizes = stays * self.sizes
+        number = float(self.chances @ sizes)
+        return number, float(self.chances @ (stays**2 * self.variances + own + (sizes - number) ** 2))
 
 
 def expected_stay(hazard: float, steps: int) -> float:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import islice, pairwise
-from typing import Any, Self, cast
+from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 
@@ -54,11 +54,12 @@ from dpstream.families.tabular.pooled_book import (
 )
 from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate, rate_weights
-from dpstream.families.tabular.pooled_growth import grown_workload
+from dpstream.families.tabular.pooled_levels import TableTree, trees_of, with_columns
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
+from dpstream.mechanisms.grown_tables import grown_plan
 from dpstream.mechanisms.headlines import check_headline
 from dpstream.mechanisms.limits import check_domain, check_each, check_fit, check_prior
 from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
@@ -319,8 +320,8 @@ def _clock_facts(clock: Clock, clocks: Sequence[Clock]) -> dict[str, Any]:
 _BYTES_A_CELL, _SECONDS_A_CELL = 160, 1e-6
 #: Ends of epochs that a plan lists.
 _LISTED_EPOCHS = 25
-#: Ends of discovery epochs that a plan lists, and the steps among which it looks for them.
-_LISTED_ENDS, _LOOKED_AT = 8, 1000
+#: Steps among which a plan looks for ends of discovery epochs.
+_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True)
@@ -363,16 +364,10 @@ class PooledOptions:
         if self.first_records is not None:
             check_whole(self.first_records, "first_records", 1, 2**53)
         if self.discovery is not None:
-            for column in self.discovery.columns:
-                self.workload.domain.index(column.name)
             if self.deletions:
                 what = "values of a table that records leave cannot be discovered"
                 raise ConfigError(what, where="[discovery]", allowed="a source without deletes")
-            # Both follow cells that the table has from the beginning.
-            for name in ("prior", "season"):
-                if getattr(self, name) is not None:
-                    what = f"values cannot be discovered beside a {name}"
-                    raise ConfigError(what, where="[discovery]", allowed=f"no {name}, or a list of values")
+            self.discovery.check(self.workload.domain, prior=self.prior, season=self.season)
 
     @property
     def sides(self) -> tuple[Events, ...]:
@@ -436,7 +431,7 @@ class PooledFacts(StreamPlan):
         state.base = np.concatenate(base.marginals(self.cells.cliques))
         state.base_total = state.table_total = base.total
         state.base_variance = None if base.total_error is None else base.total_error**2
-        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)[0]
+        state.table = self._fit(state, state.base, np.ones(len(self.cells.cliques)))[0]
         state.models = tuple(state.table for _ in state.models)
         return state
 
@@ -446,14 +441,7 @@ class PooledFacts(StreamPlan):
 
     def grown(self, found: Mapping[str, Sequence[Found]]) -> Self:
         """See ``StreamPlan``."""
-        many = {name: len(values) for name, values in found.items()}
-        more = {name: size - self.many_found.get(name, 0) for name, size in many.items()}
-        if not any(more.values()):
-            return self
-        recipe = cast(Any, self.recipe)
-        workload = grown_workload(recipe.workload, more, recipe.max_cells)
-        plan: Self = replace(recipe, workload=workload).calibrate(self.budget, self.unit, self.horizon)
-        return replace(plan, last_step=self.last_step, discovery=self.discovery, many_found=many)
+        return grown_plan(self, found, "last_step")
 
     @property
     def delta(self) -> Fraction:
@@ -468,19 +456,22 @@ class PooledFacts(StreamPlan):
         """Whether the headlines' period ends with a step, too, which ends an epoch: so values may enter after it."""
         return all(c.ends(step, self.last_step, self.horizon) for c in self.clocks if c.headlines)
 
-    def _discovery_facts(self) -> dict[str, Any]:
+    def _discovery_facts(self, own: Discoveries) -> dict[str, Any]:
         """How often values must occur, and the first ends of discovery epochs."""
-        own, borders = self.discovery, [self.epochs.after(0)]
-        assert own is not None
+        borders = [self.epochs.after(0)]
         while borders[-1] < _LOOKED_AT and borders[-1] != self.epochs.end:
             borders.append(self.epochs.after(borders[-1]))
-        ends = list(islice(own.ends(filter(self.may_discover, borders)), _LISTED_ENDS))
-        return {"columns": own.facts(), "ends": ends, "year": own.recipe.year, "delta": str(own.delta)}
+        return own.facts(filter(self.may_discover, borders))
 
     @property
     def cells(self) -> Cells:
         """The followed marginals as one vector: the columns, then the workload's wider marginals."""
         return self.runner.followed.cells
+
+    @cached_property
+    def trees(self) -> list[TableTree]:
+        """The levels that headlines measure; their finest ones are columns of the table."""
+        return trees_of(self.clocks)
 
     @cached_property
     def _prediction(self) -> Prediction:
@@ -514,7 +505,7 @@ class PooledFacts(StreamPlan):
             "prior": None if recipe.prior is None else recipe.prior.describe(),
         }
         if self.discovery is not None:
-            facts["discovery"] = self._discovery_facts()
+            facts["discovery"] = self._discovery_facts(self.discovery)
         if recipe.deletions:
             facts["turnover"] = {"cancelled": self.cancels}
         labels = [label for clock in self.clocks for label in clock.labels]
@@ -593,17 +584,39 @@ class PooledFacts(StreamPlan):
         return design if tested is None else self.runner.with_tests(design, (tested,))
 
     def _fit(
-        self, values: Any, variances: Any, total: float, volatile: Collection[int] = ()
+        self, state: PooledBook, values: Any, variances: Any, volatile: Collection[int] = ()
     ) -> tuple[Model, tuple[int, ...]]:
-        return fit_table(
+        model, kept = fit_table(
             self.runner.followed,
             values,
             variances,
-            total,
+            state.total,
             iterations=2 * self.recipe.iterations,
             max_cells=self.recipe.max_cells,
             volatile=volatile,
         )
+        return self._with_levels(state, model, values, variances), kept
+
+    def _with_levels(self, state: PooledBook, model: Model, values: Any, variances: Any) -> Model:
+        """The table's model, so that it agrees with what is known of levels, and of the number of records."""
+        number, many = max(state.total, 0.0), sum(side.level_periods for side in state.sides)
+        agreed = list[tuple[int, Any]]()
+        for tree in self.trees if many and number else ():
+            part = self.cells.part(tree.place)
+            levels = tree.folded(state.base[part])[:-1]
+            for sign, side in zip((1.0, -1.0), state.sides, strict=False):
+                levels = [
+                    own + sign * new for own, new in zip(levels, tree.levels(side.levels), strict=False)
+                ]
+            # Inside a period nodes are taken to grow in proportion.
+            grown = 1.0 if state.began[0] == state.closed else number / max(float(levels[0].sum()), 1.0)
+            spread = [grown**2 * many * variance for variance in tree.variances[:-1]] + [
+                variances[tree.place]
+            ]
+            found = [*(grown * own for own in levels), values[part]]
+            known = number, sum(side.variance for side in state.sides)
+            agreed.append((tree.column, tree.shaped(found, spread, model.marginal((tree.column,)), known)))
+        return with_columns(model, agreed)
 
     def unpack_synthesis(self, packed: Packed) -> ModelSynthesis:
         """The inverse of ``ModelSynthesis.pack``."""
@@ -623,7 +636,7 @@ class PooledFacts(StreamPlan):
         """
         estimates = state.sides[0].estimates
         table, wide = prior.table(values, variances, estimates, state.table, kept, state.total)
-        state.table = table or state.table
+        state.table = self._with_levels(state, table, values, variances) if table else state.table
         if wide:
             # Of the last measurements.
             noise = dict(zip(estimates.marginals, estimates.variances, strict=True))
@@ -654,6 +667,11 @@ class PooledFacts(StreamPlan):
                 continue
             for place, part, variance in clock.followed:
                 side.estimates.add_flows(place, flows.first, flows.values[part], flows.many * variance)
+            if clock.headlines:
+                # Trees stand at the end of a clock's cells, also where columns before them have grown.
+                fresh = flows.values[self.trees[0].begin :] if self.trees else flows.values[:0]
+                side.levels = fresh + side.levels if side.level_periods else fresh
+                side.level_periods += flows.many
             flows.values, flows.many = np.zeros_like(flows.values), 0
             flows.first = len(side.estimates.records)
 
@@ -664,7 +682,19 @@ class PooledFacts(StreamPlan):
             (self.cells.cliques[place], flows.values[part], flows.many * variance)
             for place, part, variance in clock.followed
         ]
-        return moved_model(state.latest, measured, self.recipe.max_cells)
+        model = moved_model(state.latest, measured, self.recipe.max_cells)
+        agreed = [
+            (
+                tree.column,
+                tree.shaped(
+                    tree.levels(flows.values[tree.begin :]),
+                    [flows.many * variance for variance in tree.variances],
+                    model.marginal((tree.column,)),
+                ),
+            )
+            for tree in self.trees
+        ]
+        return with_columns(model, agreed)
 
     def _synthesis(self, state: PooledBook) -> ModelSynthesis:
         """The table at the last border, and as many records more as the steps since then let expect.
