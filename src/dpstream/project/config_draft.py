@@ -302,7 +302,7 @@ def draft_config(
         if tell is not None:
             for sentence in edge_sentences(guesses, public):
                 tell(sentence)
-        discovers = feed is None and proposed.mechanism == DEFAULT_MECHANISM
+        discovers = proposed.mechanism == (DEFAULT_MECHANISM if feed is None else "census")
         schema = schema_facts(
             guesses, followers(table, attributes), public=public, discovers=discovers, **made
         )
@@ -619,7 +619,7 @@ def _mechanism(family: Family, name: str) -> dict[str, Any]:
     return _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
 
 
-#: What a key that is offered as a comment says, where its default is no example.
+#: What a key that is offered as a comment says in place of dots.
 _EXAMPLES = {"per": "year"}
 
 
