@@ -208,6 +208,15 @@ def _noted_twice() -> Callable[[CensusState, Any], None]:
     return tamper
 
 
+def _paced_by_leavers() -> Callable[[CensusState, Any], None]:
+    """BROKEN: the steps of censuses follow how many records left, and not what was published of them."""
+
+    def tamper(state: CensusState, present: Any) -> None:
+        state.gap = 1 + len(present.departed) % 2
+
+    return tamper
+
+
 # Censuses and counts of departures at any steps, as any rule on released values might choose them.
 
 _NEVER = 1 << 30
@@ -523,6 +532,7 @@ def exact_stays(
 def _broken_stays(progress: AuditProgress) -> Iterator[AuditFinding]:
     twice: dict[str, Any] = {"tampers": _noted_twice}
     broken: dict[str, dict[str, Any]] = {
+        "steps that follow who left": {"tampers": _paced_by_leavers},
         "a window that begins too early": {"early": 1},
         "departures of level 1 counted at level 0, too": {"tampers": _at_every_level},
         "departures counted at every level": {"tampers": _at_every_level, "levels": "unlimited"},

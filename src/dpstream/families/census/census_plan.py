@@ -289,7 +289,7 @@ class CensusPlan(CensusTerms, StreamPlan):
                 allowed="a source with keys",
             )
         state.step += 1
-        level, before = self.schedule.level(state.step, state.last), last_of(state.last, 0)
+        level, before = self.paced(state.gap).level(state.step, state.last), last_of(state.last, 0)
         # Before any noise is drawn: an engine may fail to count, and what fails after a draw waits for its owner.
         counts, came = Counts(), 0
         if level is not None:

@@ -209,7 +209,12 @@ def census_parts(plan: CensusTerms) -> tuple[Part, ...]:
 
 
 def accuracy_facts(
-    plan: CensusTerms, step: int, last: Sequence[int], model_error: float, counted: tuple[float, float] | None
+    plan: CensusTerms,
+    step: int,
+    last: Sequence[int],
+    model_error: float,
+    counted: tuple[float, float] | None,
+    gap: int | None = None,
 ) -> dict[str, Any]:
     """What the manifest of one step says of errors.
 
@@ -217,9 +222,10 @@ def accuracy_facts(
         last: the last census of each level.
         model_error: of the released number of records, by the model of stays and by how far it is from the counts.
         counted: at a census, the number of records without any model, and the standard error of its noise.
+        gap: most steps up to the next census, where that was learnt.
     """
     public, census = plan.public_presence, last_of(last, 0)
-    following, horizon = plan.schedule.after(census), plan.horizon
+    following, horizon = plan.paced(gap).after(census), plan.horizon
     facts: dict[str, Any] = {
         "last_census": {"step": census, "level": level_of(last)},
         "next_census": following if horizon is None or following <= horizon else None,

@@ -5,7 +5,7 @@ Trusted base: kernel (what one census costs, and what a stream remembers).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -57,6 +57,10 @@ class CensusTerms:
     def public_presence(self) -> bool:
         """Whether the owner has declared which keys are present when."""
         return self.unit.relation == "replace"
+
+    def paced(self, gap: int | None) -> CensusSchedule:
+        """The schedule with a gap that was learnt; None: the planned one."""
+        return self.schedule if gap is None else replace(self.schedule, gap=gap)
 
     def run_of(self, level: int) -> AIMPlan:
         """What one census of a level does."""
@@ -117,6 +121,7 @@ class CensusState:
         cohorts: open ones, the oldest first.
         newest: the newest cohort of level 0 with the prior in it; None where the prior says nothing of it.
         signal: how much of it is released.
+        gap: most steps between two censuses, as it is learnt; None: as planned.
     """
 
     attrition: Attrition
@@ -129,6 +134,7 @@ class CensusState:
     cohorts: list[Cohort] = field(default_factory=list)
     newest: Model | None = None
     signal: Signal = field(default_factory=Signal)
+    gap: int | None = None
 
     @property
     def hazard(self) -> float:
