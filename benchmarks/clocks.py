@@ -1,11 +1,12 @@
 """Headlines by periods beside headlines by epochs: flows, the number of records, and what tables lose.
 
     python benchmarks/clocks.py [--streams evictions hotel] [--runs 12] [--budget 1] [--times 1] [--result FILE]
+    python benchmarks/clocks.py --levels [--runs 12]
 
 Each arm runs on the same records with the same headline. ``table``: nothing is measured by periods. Scores are means
 over steps that are no multiples of 13; ratios are to ``table`` with the same seed. ``ends``: the number of records at
 ends of months. ``--times 0`` or ``3``: the last month has so many times its records; ``last``: how often its number is
-within 1.96 published standard errors.
+within 1.96 published standard errors. ``--levels``: 10 regions of 100 places, in measurements and in tables.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import datetime
 from collections import defaultdict
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 from statistics import median
@@ -23,8 +25,9 @@ from bench import documented_parser, show_result
 from keyed_streams import load
 from targets import budget_of
 
-from dpstream.core.contracts import ends
+from dpstream.core.contracts import EACH_STEP, StepPeriods, ends
 from dpstream.core.privacy import Randomness
+from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods
@@ -109,6 +112,32 @@ def run(name: str, arm: str, seed: int, budget: str, times: int) -> dict[str, An
     return {**scores, "flow": flow, "within": float(within.mean()), "last": last}
 
 
+def levels(seed: int) -> list[float]:
+    """Root mean squares of regions as measured, in tables, and in tables that know their measured places only."""
+    places = {"region": [f"r{i // 100}" for i in range(1000)], "zip": [f"z{i}" for i in range(1000)]}
+    columns = (Categorical("zip", places["zip"]), Boolean("paid"))
+    schema = Schema(columns).with_levels("place", tuple(places), places)
+    own = Pooled(
+        Workload.all_k_way(schema.domain, 2), headline=(("place",),), periods=StepPeriods(3), number=EACH_STEP
+    )
+    plan = own.calibrate(budget_of("1"))
+    alone = replace(plan)
+    vars(alone)["trees"] = []
+    states, truth, measured = [plan.start(), alone.start()], np.zeros(10), np.zeros(10)
+    random = np.random.default_rng(seed)
+    shares = random.dirichlet(np.full(1000, 0.3))
+    for step in range(1, 40):
+        zips = random.choice(1000, random.poisson(2000), p=shares)
+        codes = np.column_stack([zips, random.random(len(zips)) < 0.4]).astype(np.int32)
+        batch = EncodedBatch(schema.domain, codes)
+        truth += np.bincount(zips // 100, minlength=10)
+        noise = [Randomness.seeded(f"{seed} {step}") for _ in states]
+        made = [p.step(s, batch, drawn) for p, s, drawn in zip([plan, alone], states, noise, strict=True)]
+        measured += sum(one.values for one in made[0].noisy_counts if one.columns == ("region",))
+    tables = [release.marginals([(0,)])[0].reshape(10, 100).sum(axis=1) for release in made]
+    return [float(np.mean((own - truth) ** 2)) for own in (measured, *tables)]
+
+
 def main() -> None:
     """Print a line for each stream and arm."""
     parser = documented_parser(__doc__)
@@ -117,8 +146,12 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=12)
     parser.add_argument("--budget", default="1")
     parser.add_argument("--times", type=int, default=1)
+    parser.add_argument("--levels", action="store_true")
     parser.add_argument("--result", type=Path)
     asked = parser.parse_args()
+    if asked.levels:
+        print(np.sqrt(np.mean([levels(seed) for seed in range(asked.runs)], axis=0)).round(1).tolist())
+        return
     lines = [
         "| stream | arm | TV | AvgWE | total | ends | headline | flow | within 1.96 published | last |",
         "|---|---|---|---|---|---|---|---|---|---|",

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 import dpstream as dp
 from dpstream.core.contracts import NoisyCounts, marginal_query
 from dpstream.core.privacy import DiscreteLaplace, Randomness
+from dpstream.core.schema.trees import Fitted, Tree
 from dpstream.stream.release.combined import OfTop, TreeCells
 from dpstream.stream.release.estimates import Estimate, Published
-from dpstream.stream.release.trees import Fitted, Tree
 
 VARIANCES = st.sampled_from([0.25, 1.0, 7.0, 100.0])
 
@@ -71,6 +71,22 @@ def test_the_tree_is_the_least_squares_of_matrices(fitted: Fitted, seed: int) ->
             )
             alike = covariance.diagonal()[levels[level + 1]][kinds == kinds[place]]
             np.testing.assert_allclose(alike, covariance[row, row])
+
+
+@settings(deadline=None)
+@given(fitted=trees(), seed=st.integers(0, 1000))
+def test_counts_from_the_top_down_are_the_nearest(fitted: Fitted, seed: int) -> None:
+    """Of each family: by the conditions of Karush, Kuhn and Tucker."""
+    generator, tree = np.random.default_rng(seed), fitted.tree
+    values = [generator.normal(2.0, 10.0, size).round() for size in tree.sizes]
+    found = tree.top_down(values)
+    for parents, own, wanted, above in zip(tree.parents, found[1:], values[1:], found, strict=False):
+        assert own.min() >= 0.0
+        np.testing.assert_allclose(np.bincount(parents, own, len(above)), above, atol=1e-9)
+        for family in np.unique(parents[above[parents] > 0.0]):
+            moved, left = (wanted - own)[parents == family], own[parents == family] > 0.0
+            np.testing.assert_allclose(moved[left], moved[left][0], atol=1e-9)
+            assert (moved[~left] <= moved[left][0] + 1e-9).all()
 
 
 @pytest.mark.parametrize(("shape", "bars"), [((10, 100), (2.0, 2.0)), ((10, 10, 10), (2.86, 2.87, 2.87))])

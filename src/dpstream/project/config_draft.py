@@ -34,6 +34,7 @@ from dpstream.project.column_draft import (
     SAMPLE_ROWS,
     Drafted,
     coordinates,
+    edge_sentences,
     followers,
     guess_column,
     guess_columns,
@@ -298,6 +299,9 @@ def draft_config(
         guesses = guess_columns(table, attributes, **made)
         if ask is not None and not public:
             public = ask(_columns_question(attributes)) or ()
+        if tell is not None:
+            for sentence in edge_sentences(guesses, public):
+                tell(sentence)
         discovers = feed is None and proposed.mechanism == DEFAULT_MECHANISM
         schema = schema_facts(
             guesses, followers(table, attributes), public=public, discovers=discovers, **made

@@ -253,6 +253,8 @@ class _QueryPlan:
 _query_plan = lru_cache(maxsize=64)(_QueryPlan)
 
 
+#: Values of a column that no record has keep this share.
+_RAREST = 1e-12
 _KIND = "graphical-model"
 _FORMAT = 1
 
@@ -335,6 +337,15 @@ class Model:
             np.maximum(own, own.max() - limit, out=own)
             start += size
         np.clip(potentials[singles:], -limit, limit, out=potentials[singles:])
+        return Model(self.tree, potentials, self._total, cliques=self._cliques)
+
+    def with_column(self, attribute: int, counts: NDArray[np.float64]) -> Model:
+        """The same model with the distribution of one attribute replaced by that of these counts (not negative; one of
+        them not 0). What the model says given the attribute's value stays."""
+        begin = sum(self.domain.sizes[:attribute])
+        now = self.with_total(1.0).marginal((attribute,))
+        wanted, potentials = counts / counts.sum(), self.potentials
+        potentials[begin : begin + len(now)] += np.log(np.maximum(wanted, _RAREST) / np.maximum(now, _RAREST))
         return Model(self.tree, potentials, self._total, cliques=self._cliques)
 
     def marginals(self, cliques: Sequence[Clique]) -> list[NDArray[np.float64]]:

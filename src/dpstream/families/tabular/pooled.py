@@ -332,7 +332,7 @@ class PooledPlan(PooledFacts):
         values, variances = self._estimates(state, answers)
         volatile = {index for answer in answers for index in answer.volatile}
         state.table_total = state.total
-        state.table, kept = self._fit(values, variances, state.total, volatile)
+        state.table, kept = self._fit(state, values, variances, volatile)
         if len(state.sides) == 1:
             state.models = (state.table,)
         if self._prior is not None:

@@ -175,6 +175,7 @@ class PublicSide:
         rate_variance: of the noise in ``rate``.
         steady: whether no column was found to drift at the last border.
         number: of events. flows: what periods gave since the last border at which one ended, by clock.
+        levels: what they gave of each tree's levels before, and ``level_periods``: how many they were.
     """
 
     estimates: Estimates
@@ -183,6 +184,8 @@ class PublicSide:
     steady: bool = False
     number: Number = field(default_factory=Number.fresh)
     flows: list[Flows] = field(default_factory=list)
+    levels: _Floats = field(default_factory=lambda: np.zeros(0))
+    level_periods: int = 0
 
     @property
     def total(self) -> float:

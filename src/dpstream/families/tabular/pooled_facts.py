@@ -55,6 +55,7 @@ from dpstream.families.tabular.pooled_book import (
 from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate, rate_weights
 from dpstream.families.tabular.pooled_growth import grown_workload
+from dpstream.families.tabular.pooled_levels import TableTree, trees_of, with_columns
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
@@ -436,7 +437,7 @@ class PooledFacts(StreamPlan):
         state.base = np.concatenate(base.marginals(self.cells.cliques))
         state.base_total = state.table_total = base.total
         state.base_variance = None if base.total_error is None else base.total_error**2
-        state.table = self._fit(state.base, np.ones(len(self.cells.cliques)), base.total)[0]
+        state.table = self._fit(state, state.base, np.ones(len(self.cells.cliques)))[0]
         state.models = tuple(state.table for _ in state.models)
         return state
 
@@ -481,6 +482,11 @@ class PooledFacts(StreamPlan):
     def cells(self) -> Cells:
         """The followed marginals as one vector: the columns, then the workload's wider marginals."""
         return self.runner.followed.cells
+
+    @cached_property
+    def trees(self) -> list[TableTree]:
+        """The levels that headlines measure; their finest ones are columns of the table."""
+        return trees_of(self.clocks)
 
     @cached_property
     def _prediction(self) -> Prediction:
@@ -593,17 +599,39 @@ class PooledFacts(StreamPlan):
         return design if tested is None else self.runner.with_tests(design, (tested,))
 
     def _fit(
-        self, values: Any, variances: Any, total: float, volatile: Collection[int] = ()
+        self, state: PooledBook, values: Any, variances: Any, volatile: Collection[int] = ()
     ) -> tuple[Model, tuple[int, ...]]:
-        return fit_table(
+        model, kept = fit_table(
             self.runner.followed,
             values,
             variances,
-            total,
+            state.total,
             iterations=2 * self.recipe.iterations,
             max_cells=self.recipe.max_cells,
             volatile=volatile,
         )
+        return self._with_levels(state, model, values, variances), kept
+
+    def _with_levels(self, state: PooledBook, model: Model, values: Any, variances: Any) -> Model:
+        """The table's model, so that it agrees with what is known of levels, and of the number of records."""
+        number, many = max(state.total, 0.0), sum(side.level_periods for side in state.sides)
+        agreed = list[tuple[int, Any]]()
+        for tree in self.trees if many and number else ():
+            part = self.cells.part(tree.place)
+            levels = tree.folded(state.base[part])[:-1]
+            for sign, side in zip((1.0, -1.0), state.sides, strict=False):
+                levels = [
+                    own + sign * new for own, new in zip(levels, tree.levels(side.levels), strict=False)
+                ]
+            # Inside a period nodes are taken to grow in proportion.
+            grown = 1.0 if state.began[0] == state.closed else number / max(float(levels[0].sum()), 1.0)
+            spread = [grown**2 * many * variance for variance in tree.variances[:-1]] + [
+                variances[tree.place]
+            ]
+            found = [*(grown * own for own in levels), values[part]]
+            known = number, sum(side.variance for side in state.sides)
+            agreed.append((tree.column, tree.shaped(found, spread, model.marginal((tree.column,)), known)))
+        return with_columns(model, agreed)
 
     def unpack_synthesis(self, packed: Packed) -> ModelSynthesis:
         """The inverse of ``ModelSynthesis.pack``."""
@@ -623,7 +651,7 @@ class PooledFacts(StreamPlan):
         """
         estimates = state.sides[0].estimates
         table, wide = prior.table(values, variances, estimates, state.table, kept, state.total)
-        state.table = table or state.table
+        state.table = self._with_levels(state, table, values, variances) if table else state.table
         if wide:
             # Of the last measurements.
             noise = dict(zip(estimates.marginals, estimates.variances, strict=True))
@@ -654,6 +682,11 @@ class PooledFacts(StreamPlan):
                 continue
             for place, part, variance in clock.followed:
                 side.estimates.add_flows(place, flows.first, flows.values[part], flows.many * variance)
+            if clock.headlines:
+                # Trees stand at the end of a clock's cells, also where columns before them have grown.
+                fresh = flows.values[self.trees[0].begin :] if self.trees else flows.values[:0]
+                side.levels = fresh + side.levels if side.level_periods else fresh
+                side.level_periods += flows.many
             flows.values, flows.many = np.zeros_like(flows.values), 0
             flows.first = len(side.estimates.records)
 
@@ -664,7 +697,19 @@ class PooledFacts(StreamPlan):
             (self.cells.cliques[place], flows.values[part], flows.many * variance)
             for place, part, variance in clock.followed
         ]
-        return moved_model(state.latest, measured, self.recipe.max_cells)
+        model = moved_model(state.latest, measured, self.recipe.max_cells)
+        agreed = [
+            (
+                tree.column,
+                tree.shaped(
+                    tree.levels(flows.values[tree.begin :]),
+                    [flows.many * variance for variance in tree.variances],
+                    model.marginal((tree.column,)),
+                ),
+            )
+            for tree in self.trees
+        ]
+        return with_columns(model, agreed)
 
     def _synthesis(self, state: PooledBook) -> ModelSynthesis:
         """The table at the last border, and as many records more as the steps since then let expect.

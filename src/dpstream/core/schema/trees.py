@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.schema import Schema
+if TYPE_CHECKING:
+    from dpstream.core.schema.schema import Schema
 
 _Floats = NDArray[np.float64]
 
@@ -44,10 +45,15 @@ class Tree:
         assert schema.constraints is not None
         codes = {one.column.name: np.array(one.codes) for one in schema.constraints.derived}
         codes[columns[-1]] = np.arange(schema[columns[-1]].size)
-        parents = [np.zeros(int(codes[columns[0]].max()) + 1, dtype=np.int64)]
-        for above, below in pairwise(columns):
-            first = np.unique(codes[below], return_index=True)[1]
-            parents.append(codes[above][first])
+        return cls.of_codes(columns, [codes[name] for name in columns])
+
+    @classmethod
+    def of_codes(cls, columns: Sequence[str], codes: Sequence[NDArray[np.int64]]) -> Tree:
+        """From each level's code of every value of the finest."""
+        parents = [np.zeros(int(codes[0].max()) + 1, dtype=np.int64)]
+        for above, below in pairwise(codes):
+            first = np.unique(below, return_index=True)[1]
+            parents.append(above[first])
         return cls(tuple(columns), tuple(parents))
 
     @cached_property
@@ -60,6 +66,14 @@ class Tree:
         return np.asarray(
             np.bincount(self.parents[level - 1], values, self.sizes[level - 1]), dtype=np.float64
         )
+
+    def top_down(self, values: Sequence[_Floats]) -> list[_Floats]:
+        """Counts of the first levels that are not negative, the nearest ones level by level: those of the coarsest
+        level have the top's sum, the children of a node that node's."""
+        found = [np.maximum(values[0], 0.0)]
+        for parents, own in zip(self.parents, values[1:], strict=False):
+            found.append(_onto_sums(own, parents, found[-1]))
+        return found
 
     @cached_property
     def kinds(self) -> list[NDArray[np.int64]]:
@@ -76,6 +90,21 @@ class Tree:
             pairs = np.column_stack([down[level][parents], up[level + 1]])
             down.append(np.unique(pairs, axis=0, return_inverse=True)[1].reshape(-1))
         return down
+
+
+def _onto_sums(values: _Floats, parents: NDArray[np.int64], sums: _Floats) -> _Floats:
+    """The nearest values that are not negative and have the sums of their parents: of each family, all less one number,
+    but for those that would be negative."""
+    order = np.lexsort((-values, parents))
+    own, family = values[order], parents[order]
+    begins = np.searchsorted(family, np.arange(len(sums)))
+    upto = np.cumsum(own)
+    upto -= (upto[begins] - own[begins])[family]
+    less = (upto - sums[family]) / (np.arange(len(own)) - begins[family] + 1)
+    many = np.bincount(family, own > less, len(sums)).astype(np.int64)
+    found = np.empty_like(own)
+    found[order] = np.maximum(own - less[begins + np.maximum(many, 1) - 1][family], 0.0)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
