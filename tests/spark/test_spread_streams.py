@@ -138,7 +138,7 @@ def present(home: Path, stream: Stream) -> list[Any]:
         folder, shards = files_of(stream)
         tables = [read_present_shard(folder, one, stream.plan.domain)[0] for one in shards.files.values()]
     else:
-        tables = [stream._store.present(stream.plan.domain)]
+        tables = [stream._store.present(stream._schema)]
     rows = (
         zip(*(getattr(one, name).tolist() for name in ("keys", "first", "codes")), strict=True)
         for one in tables

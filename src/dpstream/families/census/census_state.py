@@ -16,6 +16,7 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.unit import Event, Record
+from dpstream.core.schema.discrete import Found
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, Shapes, ShapeTracker
@@ -107,39 +108,48 @@ class Level:
 
 
 @dataclass
-class CensusState:
-    """All that the plan remembers. Secret, because of ``left``; everything else follows from released values.
+class CensusBook:
+    """What a stream remembers that follows from released values. Public.
 
     Attributes:
         attrition: which values leave sooner.
         seen: what censuses have measured of each marginal; None without a prior.
         step: steps done.
         last: the last census of each level that had one.
-        left: private, for each level: records of its cohorts that left since the last count.
         levels: the book of each.
         newcomers: how many come in a step.
         cohorts: open ones, the oldest first.
         newest: the newest cohort of level 0 with the prior in it; None where the prior says nothing of it.
         signal: how much of it is released.
         gap: most steps between two censuses, as it is learnt; None: as planned.
+        discovered: the last step that ended a discovery epoch. found: what was discovered so far, by column.
     """
 
     attrition: Attrition
     seen: PriorEvidence | None = None
     step: int = 0
     last: list[int] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
     levels: list[Level] = field(default_factory=list)
     newcomers: NewcomersRate = field(default_factory=NewcomersRate)
     cohorts: list[Cohort] = field(default_factory=list)
     newest: Model | None = None
     signal: Signal = field(default_factory=Signal)
     gap: int | None = None
+    discovered: int = 0
+    found: dict[str, list[Found]] = field(default_factory=dict)
 
     @property
     def hazard(self) -> float:
         """The rate at which newcomers leave."""
         return 1.0 / self.levels[0].total.stay
+
+
+@dataclass
+class CensusState(CensusBook):
+    """All that the plan remembers. Secret, because of ``left``: for each level, how many records of its cohorts left
+    since the last count."""
+
+    left: list[int] = field(default_factory=list)
 
 
 def pack(state: CensusState) -> Packed:

@@ -619,7 +619,7 @@ class Published(Flowing):
         self, names: tuple[str, ...], span: tuple[int, int], counts: Sequence[NoisyCounts], combine: Combine
     ) -> Combined | None:
         """What the measurements of some steps say of a marginal; None where they do not say it."""
-        number, sizes = self._number(*span), self._sizes_at(span[0])
+        number, sizes = self._number(*span), self._sizes_at(span[1])
         usable = [one for one in counts if _usable(one, sizes)]
         if combine == "least squares":
             return least_squares(names, usable, sizes, number)
@@ -670,8 +670,9 @@ class Published(Flowing):
             times[there] += 1
             parts += [part if own == shape else Inside(part, own) for part in block.combined.parts]
         kinds = next((b.combined.kinds for b in blocks if b.combined.kinds is not None), None)
-        first = min((block.first for block in blocks), default=1)
-        found = [one for c in chosen if isinstance(c, Categorical) for one in c.found if one.first > first]
+        # A block is measured in the codes of its last step: what a census counts has come before.
+        least = min((block.last for block in blocks), default=1)
+        found = [one for c in chosen if isinstance(c, Categorical) for one in c.found if one.first > least]
         return Estimate(
             names,
             tuple(column.labels() for column in chosen),
