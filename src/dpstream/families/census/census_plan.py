@@ -252,6 +252,8 @@ class CensusPlan(CensusTerms, StreamPlan):
             name = f"step {state.step}, census of level {level}"
             measured += published(run.outputs, name, "present", first, state.step, state.step)
             enter(self, state, level, run, counted_total(self.run_of(level), run))
+            # The plan lists the ends of discovery epochs, which are censuses.
+            state.gap = state.gap if self.discovery is None else None
             kept = [0] * level + state.left[level:]
             state.left = kept + [0] * (len(state.levels) - len(kept))
         left = state.left if self.public_presence else ()
