@@ -247,6 +247,19 @@ def test_the_counted_number_keeps_its_law_where_the_gap_is_learnt(monkeypatch: p
     assert law(above > np.median(above))[0] > 5.0
 
 
+def test_the_right_guess_of_the_turnover_is_predicted_to_be_the_best() -> None:
+    """Control: by the noise of the counted number alone, that records hardly leave would be the best guess."""
+    table, found = ExpectedTable(300, 100, "steady"), list[tuple[float, float]]()
+    for turnover in (3, 30, 300, "none"):
+        plan = Census(Workload.all_k_way(WIDE, 2), turnover=turnover, iterations=1).calibrate(epsilon=1)
+        errors = plan.expected_errors([100], table)[0].total, plan.expected_errors([100])[0].total
+        assert errors[0] is not None
+        assert errors[1] is not None
+        found.append((errors[0], errors[1]))
+    assert found[0] == min(found)
+    assert found[0][1] > found[-1][1]
+
+
 @pytest.mark.parametrize("leaving", [1.0, 0.7], ids=["steady", "growing"])
 def test_predictions_hold_who_came_and_left_since_the_last_census(leaving: float) -> None:
     """Numbers that come and leave in a step differ by .3 of their mean. Control: with varies = 0 the prediction is

@@ -18,14 +18,12 @@ from dpstream.families.census.census_report import accuracy_facts
 from dpstream.families.census.census_state import CensusBook, CensusTerms, Level
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, ShapeTracker
 from dpstream.families.census.schedule import last_of, with_census
-from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
+from dpstream.families.census.totals_filter import LONG_STAY, LevelTotal, blend, is_jump
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.table_release import ModelSynthesis
 
 #: Cohorts that a level keeps apart; older ones are folded.
 _MAX_COHORTS = 16
-#: A mean stay that is assumed where none is declared.
-_LONG_STAY = 1000
 
 # A census that was taken is entered.
 
@@ -75,7 +73,7 @@ def _open(terms: CensusTerms, state: CensusBook, level: int) -> None:
     """Room for a level's first census."""
     while len(state.levels) <= level:
         # What lower levels have learnt is nearer than the owner's guess.
-        turnover = float(terms.turnover or _LONG_STAY)
+        turnover = float(terms.turnover or LONG_STAY)
         if state.levels:
             turnover = state.levels[-1].total.stay
         tracker = ShapeTracker.fresh(terms.shapes.followed.cells)

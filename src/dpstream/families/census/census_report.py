@@ -6,6 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError, Part
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.graphical import estimate_total
+from dpstream.core.privacy.budget import PureDP
 from dpstream.core.schema.domain import Clique
 from dpstream.families.census.census_state import CensusTerms
 from dpstream.families.census.schedule import last_of, level_of, with_census
+from dpstream.families.census.totals_filter import LONG_STAY, LevelTotal, expected_stay
 from dpstream.mechanisms.aim import AIMPlan
 from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.headlines import headline_words
@@ -86,8 +89,8 @@ def counted_deviations(plan: CensusTerms, steps: Sequence[int]) -> list[float]:
 def expected_errors(
     plan: CensusTerms, steps: Sequence[int], expected: ExpectedTable | None
 ) -> tuple[ExpectedErrors, ...]:
-    """Of the number of records at each step, with those who came and left since the last census; of a cell of every
-    column as that census counted it, at most. Without a table: of the number of records as it was counted.
+    """Of the released number of records at each step, with those who came and left since the last census; of a cell of
+    every column as that census counted it, at most. Without a table: of the number of records as it was counted.
 
     Those who left are taken off a column in proportion, so the noise of their number is spread over its cells.
     """
@@ -95,11 +98,12 @@ def expected_errors(
         deviations = counted_deviations(plan, steps)
         return tuple(ExpectedErrors(step, 0.0, total) for step, total in zip(steps, deviations, strict=True))
     columns = list(zip(plan.workload.domain.names, plan.workload.domain.sizes, strict=True))
+    modelled = _modelled(plan, expected, max(steps, default=0))
     return tuple(
         ExpectedErrors(
             step,
             expected.size_at(step),
-            math.sqrt(variances[0] + _uncounted(plan, step, census, before, expected)),
+            math.sqrt(min(variances[0], modelled[census]) + _uncounted(plan, step, census, before, expected)),
             tuple(
                 MarginalError((name,), cells, math.sqrt(variance))
                 for (name, cells), variance in zip(columns, variances[1:].tolist(), strict=True)
@@ -109,6 +113,47 @@ def expected_errors(
         )
         for step, (census, before, variances) in zip(steps, _noise(plan, steps), strict=True)
     )
+
+
+def _modelled(plan: CensusTerms, expected: ExpectedTable, until: int) -> dict[int, float]:
+    """The squared error of the released number of records at each census, where all counts come out as expected."""
+    if plan.public_presence:
+        return dict.fromkeys((step for step, _, _ in plan.schedule.taken(until)), 0.0)
+    turnover, noise = float(plan.turnover or LONG_STAY), plan.amounts.departure_noise
+    growing = expected.change == "grows" or not expected.records_per_step
+    stay = LONG_STAY if growing else expected.size / expected.records_per_step
+    levels, present, found = list[LevelTotal](), list[float](), dict[int, float]()
+    for step, level, last in plan.schedule.taken(until):
+        before, wait = last_of(last, 0), plan.schedule.departures or step
+        counts = [*range(before, step, wait), step]
+        for since, now in pairwise(counts):
+            for own, total in enumerate(levels):
+                left = present[own] * -math.expm1((since - now) / stay)
+                present[own] -= left
+                total.count(now - since, left, 0.0 if noise is None else noise.variance)
+        if len(levels) == level:
+            levels.append(LevelTotal.fresh(turnover))
+            present.append(0.0)
+        came = expected.records_per_step * expected_stay(1.0 / stay, step - before)
+        number = sum(present[:level]) + (came if before else expected.size_at(step))
+        for lower in range(level):
+            levels[lower].empty()
+            present[lower] = 0.0
+        present[level] += number
+        variance = _expected_variance(plan.run_of(level), number)
+        levels[level].add((number, variance), (number, variance))
+        wrong = sum(total.size for total in levels) - sum(present)
+        found[step] = sum(total.variance for total in levels) + wrong**2
+    return found
+
+
+def _expected_variance(plan: AIMPlan, records: float) -> float:
+    """Of ``counted_total``, where a census finds so many records: fewer rounds leave more to the columns."""
+    largest = largest_variance(plan)
+    if plan.whole:
+        return largest
+    part = plan.recipe.columns_share / plan.columns_for(plan.rounds_for(records))
+    return largest * float(part) ** (2 if isinstance(plan.budget, PureDP) else 1)
 
 
 def _uncounted(plan: CensusTerms, step: int, census: int, before: int, expected: ExpectedTable) -> float:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 _Floats = NDArray[np.float64]
 
+#: A mean stay that is assumed where none is declared.
+LONG_STAY = 1000
 #: Hazards that may be true, in parts of the guessed one, and the logarithms of these.
 _FACTORS: _Floats = 10.0 ** (np.arange(-16, 17) / 6.0)
 _LOGARITHMS: _Floats = np.log(_FACTORS)
