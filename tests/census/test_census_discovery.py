@@ -214,7 +214,7 @@ def state_of(home: Path) -> bytes:
 def test_present_records_are_counted_in_the_codes_of_the_step_and_texts_leave_with_them(
     tmp_path: Path,
 ) -> None:
-    plan, stays = plan_of("8"), many()
+    plan, stays = plan_of("8", records_per_step=100_000), many()
     for step in range(1, 18):
         with opened(tmp_path, step, plan) as stream:
             for _ in range(2):

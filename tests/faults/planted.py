@@ -149,8 +149,8 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "families/census/census_plan.py": {
         "a stay is counted in two censuses of one level": (
-            "present.count(cliques, last_of(state.last, level))",
-            "present.count(cliques, max(0, last_of(state.last, level) - 1))",
+            "present.count(cliques, after)",
+            "present.count(cliques, max(0, after - 1))",
         ),
         "departures are published as they are": ("                found = int(values[0])\n", ""),
         "a stay is counted for discovery in several epochs": (
@@ -166,9 +166,9 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "families/census/schedule.py": {
-        "a level of the census comes again before a stay of that level could have ended": (
+        "a census leaves the stays of its step to the next one, too": (
             "return [step] * (level + 1) + list(last[level + 1 :])",
-            "return [*last[:level], step, *last[level + 1 :]] if level < len(last) else [step] * (level + 1)",
+            "return [step - 1] * (level + 1) + list(last[level + 1 :])",
         ),
     },
     "families/growing/growing_plan.py": {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from fractions import Fraction
 
 import numpy as np
@@ -16,11 +17,12 @@ from dpstream.core.contracts import NoisyCounts, marginal_query
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
 from dpstream.core.privacy.noise import DiscreteLaplace, Noise
+from dpstream.project.schema_file import read_schema, write_schema
 from dpstream.stream.release.averages import Average, Numbers
 from dpstream.stream.release.estimates import Published
 
 DELAY = dp.Integer("delay", edges=[-10, 0, 10, 50, 200], outside="clip", missing="missing")
-SCHEMA = dp.Schema([dp.Categorical("carrier", ["AA", "UA"]), DELAY])
+SCHEMA = dp.Schema([dp.Categorical("carrier", ["AA", "UA"]), DELAY], edges_from_data=True)
 #: Records by carrier and bin; the last bin holds cells without a number.
 COUNTS = np.array([[400, 250, 90, 30, 20], [20, 10, 5, 3, 0]])
 
@@ -89,6 +91,8 @@ def test_a_release_says_means_as_of_its_table_and_of_what_was_measured_in_a_peri
         median = read.quantile("delay", 0.5, of=flow)
         low, high = median.interval() or (np.nan, np.nan)
         assert low <= np.median(own) <= high
+    assert any("edges of numbers were read off" in words for words in read.manifest()["declared_public"])
+    assert read_schema(tomllib.loads(write_schema(SCHEMA))).edges_from_data
     assert DELAY.labels()[0] == "-10..-1 and less"
     assert DELAY.labels()[3] == "50..200 and more"
     arguments = ["measured", str(tmp_path / "releases"), "--mean", "delay", "--question", "carrier = 'UA'"]

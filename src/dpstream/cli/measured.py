@@ -237,7 +237,13 @@ def _rows(answer: Change | Series, confidence: float, as_csv: bool, as_json: boo
     rows = table.to_pylist()
     names = [name for name in table.column_names if name not in ("low", "high")]
     facts, percent = answer_facts(answer, confidence), f"{100 * confidence:g}"
-    shown = {"names": names, "newest": rows[-_MOST:], "more": len(rows) - _MOST, "percent": percent}
+    shown = {
+        "names": names,
+        "newest": rows[-_MOST:],
+        "more": len(rows) - _MOST,
+        "percent": percent,
+        "whole": "--csv",
+    }
     print_facts("measured_rows", facts, as_json=as_json, wrap=True, **shown)
 
 
@@ -264,6 +270,7 @@ def _means(
     from dpstream.io.sinks.release_reader import released_schema
     from dpstream.stream.release.averages import columns_of
     from dpstream.stream.release.flows import Series
+    from dpstream.stream.release.released_verdicts import average_text
 
     found = [release.mean(column, where)]
     if asked.start or asked.end or asked.every:
@@ -287,7 +294,11 @@ def _means(
         "rows": rows,
     }
     names = [name for name in rows[0] if name not in ("low", "high")]
-    shown = {"names": names, "newest": rows[-_MOST:], "more": len(rows) - _MOST}
+    newest = [
+        {name: average_text(value) if isinstance(value, float) else value for name, value in row.items()}
+        for row in rows[-_MOST:]
+    ]
+    shown = {"names": names, "newest": newest, "more": len(rows) - _MOST, "whole": "--json"}
     print_facts("measured_rows", facts, as_json=as_json, wrap=True, percent=f"{100 * confidence:g}", **shown)
 
 

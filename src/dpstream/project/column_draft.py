@@ -500,17 +500,15 @@ def schema_facts(
 
 
 def edge_sentences(guesses: Mapping[str, Guess], public: Collection[str]) -> list[str]:
-    """Edges near quantiles, for columns whose edges the owner has to fill in; private, for the owner's eyes only."""
+    """Edges near quantiles, for columns whose edges the owner has to fill in: private, for the owner's eyes only."""
+    specs = {name: {} if guess.column is None else guess.column.spec() for name, guess in guesses.items()}
     found = [
-        f"{name}: edges = {toml_value(guess.column.spec()['edges'])}, near the 1, 10, ..., 90, 95 and 99 % quantiles"
-        for name, guess in guesses.items()
-        if guess.column is not None and "outside" in guess.column.spec() and not {ALL, name} & {*public}
+        f"{name}: edges = {toml_value(spec['edges'])}"
+        for name, spec in specs.items()
+        if "outside" in spec and not {ALL, name} & {*public}
     ]
-    return (
-        [*found, 'edges read off these lines are outside the guarantee: keep edges_from = "data"']
-        if found
-        else []
-    )
+    outside = 'edges near quantiles (1 to 99 %) are outside the guarantee: keep edges_from = "data"'
+    return [*found, outside] if found else []
 
 
 def _column_facts(name: str, guess: Guess, public: bool) -> dict[str, Any]:

@@ -619,7 +619,7 @@ def _mechanism(family: Family, name: str) -> dict[str, Any]:
     return _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
 
 
-#: What a key that is offered as a comment says, where its default is no example.
+#: What a key that is offered as a comment says in place of dots.
 _EXAMPLES = {"per": "year"}
 
 

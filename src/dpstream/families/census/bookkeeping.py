@@ -148,7 +148,7 @@ def _number(
 
 def _fold(terms: CensusTerms, state: CensusBook, level: int) -> None:
     """The last level's cohorts become one, which no census will drop; others are folded where they are many."""
-    last = terms.schedule.levels is not None and level == terms.schedule.levels - 1
+    last = level == terms.schedule.levels - 1
     cohorts = [cohort for cohort in state.cohorts if cohort.level == level]
     while len(cohorts) > (1 if last else _MAX_COHORTS):
         # Who is in the last level's cohort goes on for ever; of others more will be known at the next level.

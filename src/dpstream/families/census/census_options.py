@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from dpstream.core.contracts import Option, RecipeContext, SectionReader, shown
 from dpstream.core.contracts.recipe_options import NUMBER
@@ -12,10 +12,8 @@ from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy.budget import Amount, exact_amount
 
 T = TypeVar("T")
-Levels = Literal[1, 2, "unlimited"] | None
 Turnover = Amount | None
 _TURNOVERS = 'steps such as 3, 10 or 30, or "none"'
-_LEVELS = '1, 2 or "unlimited"'
 _RATIO = "size / records_per_step of [expect]"
 
 
@@ -31,28 +29,6 @@ def check_turnover(value: Turnover) -> Fraction | None:
         return exact_amount(value, where="turnover")
     except BudgetError:
         raise ConfigError(f"turnover = {shown(value)}", where="mechanism", allowed=_TURNOVERS) from None
-
-
-def check_levels(value: Any) -> Levels:
-    """How many levels; None: the plan chooses.
-
-    Errors:
-        ConfigError: anything else.
-    """
-    if value is None or (not isinstance(value, bool) and value in (1, 2, "unlimited")):
-        found: Levels = value
-        return found
-    raise ConfigError(f"levels = {shown(value)}", where="mechanism", allowed=_LEVELS)
-
-
-def _levels(section: SectionReader, given: RecipeContext, found: Mapping[str, Any]) -> Levels:
-    if not section.has("levels"):
-        reason = "two, or one without turnover"
-        section.note("levels", "from the turnover and the horizon", default=True, reason=reason)
-        return None
-    levels = _checked(section, "levels", check_levels, "number of levels", _LEVELS)
-    section.note("levels", str(levels), default=False)
-    return levels
 
 
 def _turnover(section: SectionReader, given: RecipeContext, found: Mapping[str, Any]) -> Turnover:
@@ -82,12 +58,4 @@ TURNOVER = Option(
     _RATIO,
     read=_turnover,
     fragment={"anyOf": [NUMBER, {"enum": ["none"]}]},
-)
-LEVELS = Option(
-    _LEVELS,
-    "How often a stay is counted: once, twice, or at ever longer intervals.",
-    "a second census corrects the first; `unlimited`: for records that change and stay long",
-    "2; 1 without turnover",
-    read=_levels,
-    fragment={"enum": [1, 2, "unlimited"]},
 )

@@ -42,18 +42,12 @@ from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.bookkeeping import CensusSynthesis, enter, release
 from dpstream.families.census.census_growth import grow
-from dpstream.families.census.census_options import (
-    LEVELS,
-    TURNOVER,
-    Levels,
-    Turnover,
-    check_levels,
-    check_turnover,
-)
+from dpstream.families.census.census_options import TURNOVER, Turnover, check_turnover
 from dpstream.families.census.census_report import census_parts, counted_total, expected_errors, plan_facts
 from dpstream.families.census.census_state import CensusState, CensusTerms, pack, unpack
 from dpstream.families.census.cohorts import Attrition, PriorEvidence, Shapes, levels_of_cohorts
-from dpstream.families.census.schedule import Amounts, CensusSchedule, expected_wait, gap_of, last_of
+from dpstream.families.census.schedule import Amounts, CensusSchedule, gap_of, last_of
+from dpstream.families.census.shares import choose_shares
 from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.discovery import entering
@@ -73,8 +67,6 @@ Counts = dict[Clique, NDArray[np.int64]]
 
 #: A discovery epoch is at most so many turnovers: in longer ones hardly any more newcomers are present at the end.
 _LONGEST = 2
-#: Part of the budget for counting who left; none where presence is public.
-_DEPARTURES = Fraction(1, 10)
 
 OTHER_UNIT = "a census cannot protect the unit {unit!r}"
 _MAX_STEPS = 10**9
@@ -90,7 +82,7 @@ class Census(Recipe["CensusPlan"]):
     Args:
         workload: the marginals to preserve. iterations, max_cells: of the fits.
         turnover: a public guess: steps in which as many records come as the table holds; "none": hardly any leave.
-        levels: how often a stay is counted: 1, 2, "unlimited"; None chooses. prior: public knowledge of the table.
+        prior: public knowledge of the table.
         headline: marginals, by names of columns, that every census measures, with ``headline_share`` of its amount.
         records_per_step: a public guess, how many come and leave in a step: departures are counted between censuses,
             too, where it is far above a count's noise. None: at censuses only.
@@ -101,7 +93,6 @@ class Census(Recipe["CensusPlan"]):
 
     workload: Workload = option(of=options.WORKLOAD)
     turnover: Turnover = option(of=TURNOVER)
-    levels: Levels = option(None, LEVELS)
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
@@ -112,7 +103,6 @@ class Census(Recipe["CensusPlan"]):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "turnover", check_turnover(self.turnover))
-        check_levels(self.levels)
         if self.records_per_step is not None:
             check_whole(self.records_per_step, "records_per_step", 1, _MAX_STEPS)
         check_words(self)
@@ -130,12 +120,6 @@ class Census(Recipe["CensusPlan"]):
         check_prior(self.prior, self.workload.domain)
         if self.discovery is not None:
             self.discovery.check(self.workload.domain, prior=self.prior)
-        if self.turnover is None and self.levels not in (None, 1):
-            raise ConfigError(
-                f'levels = {self.levels} with turnover = "none"',
-                where="mechanism",
-                allowed="levels = 1, or a turnover",
-            )
 
     def _plan(self, terms: Terms) -> CensusPlan:
         """Fix the budget of a stay."""
@@ -147,20 +131,16 @@ class Census(Recipe["CensusPlan"]):
         )
         horizon, discovery = terms.horizon, None
         turnover = check_turnover(self.turnover)
-        gap, stays = gap_of(turnover), turnover is None or (horizon is not None and turnover >= horizon)
         budget = terms.budget
         if self.discovery is not None:
             share = self.discovery.share
             own = self.discovery if turnover is None else self.discovery.up_to(math.ceil(_LONGEST * turnover))
             discovery = Discoveries(own, budget.scaled(share), unit.counted)
             budget = budget.scaled(1 - share)
-        chosen = (1 if stays else 2) if self.levels is None else self.levels
-        schedule = CensusSchedule(gap, None if chosen == "unlimited" else chosen)
-        departures = Fraction(0) if unit.relation == "replace" else _DEPARTURES
-        wait = None
-        if departures and self.records_per_step is not None:
-            wait = expected_wait(budget, departures, self.records_per_step, turnover)
-        schedule = replace(schedule, levels=schedule.reachable(horizon), departures=wait)
+        schedule = CensusSchedule(gap_of(turnover), 2)
+        schedule = replace(schedule, levels=schedule.reachable(horizon))
+        chosen = choose_shares(self.workload.domain, budget, unit, schedule, turnover, self.records_per_step)
+        schedule = replace(schedule, departures=chosen.wait)
         headline = headline_cliques(self.workload.domain, self.headline)
         followed, prior = MeasuredCells(self.workload, headline), None
         if self.prior is not None:
@@ -172,9 +152,10 @@ class Census(Recipe["CensusPlan"]):
             horizon=horizon,
             turnover=turnover,
             schedule=schedule,
-            amounts=Amounts(budget, departures, schedule.levels, chosen == "unlimited"),
+            amounts=Amounts(budget, chosen.departures, chosen.upper),
             census=AIM(final_iterations=2 * self.iterations, max_cells=self.max_cells),
             shapes=Shapes(followed, self.iterations, self.max_cells, prior),
+            upper=chosen.measured,
             headline=headline,
             headline_share=self.headline_share,
             recipe=self,
@@ -209,10 +190,7 @@ class CensusPlan(CensusTerms, StreamPlan):
 
     def asked_cliques(self) -> tuple[Clique, ...]:
         """See ``StreamPlan``: what a census of the present records counts."""
-        return self._asked(0)
-
-    def _asked(self, level: int) -> tuple[Clique, ...]:
-        return tuple(dict.fromkeys((*self.run_of(level).counted, *self.headline)))
+        return self.asked(0)
 
     def start(self) -> CensusState:
         """No census yet."""
@@ -233,11 +211,12 @@ class CensusPlan(CensusTerms, StreamPlan):
         state.step += 1
         level, before = self.paced(state.gap).level(state.step, state.last), last_of(state.last, 0)
         # Before any noise is drawn: an engine may fail to count, and what fails after a draw waits for its owner.
-        counts, came = Counts(), 0
-        if level is not None:
-            cliques = self._asked(level)
-            counts = dict(zip(cliques, present.count(cliques, last_of(state.last, level)), strict=True))
-        elif self.public_presence:
+        came, windows = 0, list[tuple[int, int, Counts]]()
+        # A census of level 1 begins with one of level 0: so each stay is measured once at each level.
+        for own in range(0 if level is None else level + 1):
+            after, cliques = last_of(state.last, own), self.asked(own)
+            windows.append((own, after, dict(zip(cliques, present.count(cliques, after), strict=True))))
+        if level is None and self.public_presence:
             came = int(present.count(((),), before)[0].sum())
         # Each record that left goes to its cohort's level; those whom no census has counted are nowhere.
         gone = levels_of_cohorts(state.cohorts, present.departed)
@@ -246,12 +225,14 @@ class CensusPlan(CensusTerms, StreamPlan):
         measured: list[NoisyCounts] = []
         if level is not None or self.schedule.counts(state.step, state.last):
             measured += self._count_departures(state, randomness)
+        for own, after, counts in windows:
+            run = self._take_census(state, own, counts, randomness)
+            name = f"step {state.step}, census of level {own}"
+            measured += published(run.outputs, name, "present", after + 1, state.step, state.step)
+            assert run.total_variance is not None, "a number of records has a variance"
+            counted = (run.total, run.total_variance) if own else counted_total(self.run, run)
+            enter(self, state, own, run, counted)
         if level is not None:
-            first = last_of(state.last, level) + 1
-            run = self._take_census(state, level, counts, randomness)
-            name = f"step {state.step}, census of level {level}"
-            measured += published(run.outputs, name, "present", first, state.step, state.step)
-            enter(self, state, level, run, counted_total(self.run_of(level), run))
             # The plan lists the ends of discovery epochs, which are censuses.
             state.gap = state.gap if self.discovery is None else None
             kept = [0] * level + state.left[level:]
@@ -301,16 +282,28 @@ class CensusPlan(CensusTerms, StreamPlan):
     def _take_census(
         self, state: CensusState, level: int, counts: Counts, randomness: Randomness
     ) -> OfflineRun:
-        """Measure the present records that came after the last census of this level, or of a higher one."""
-        plan = self.run_of(level)
-        models = [book.latest for book in state.levels[: level + 1] if book.latest is not None]
-        prior = models[-1].bounded(PRIOR_BOUND) if models else None
-        run = plan.run_on([counts[clique] for clique in plan.counted], randomness, prior=prior)
+        """Measure the present records that came after the last census of this level."""
+        run = None
+        if level == 0:
+            newest = state.levels[0].latest if state.levels else None
+            prior = None if newest is None else newest.bounded(PRIOR_BOUND)
+            run = self.run.run_on([counts[clique] for clique in self.run.counted], randomness, prior=prior)
         heads = Run(self.domain, counts, self.unit.counted, randomness)
-        for group, budget in self.headline_draws(level):
-            heads.measure([self.headline[i] for i in group], budget, "headline")
-        measured, outputs = (*run.measurements, *heads.measured), (*run.outputs, *heads.outputs)
-        return replace(run, measurements=measured, outputs=outputs)
+        for group, budget in self.draws_of(level):
+            heads.measure(group, budget, "" if level else "headline")
+        measured, outputs = tuple(heads.measured), tuple(heads.outputs)
+        if run is None:
+            (total, variance), model = heads.total, state.levels[0].latest
+            assert model is not None, "a census of level 0 comes first"
+            return OfflineRun(
+                model.with_total(total),
+                variance,
+                measured,
+                outputs,
+                spent=heads.spent,
+                sums=tuple(heads.sums),
+            )
+        return replace(run, measurements=(*run.measurements, *measured), outputs=(*run.outputs, *outputs))
 
     def pack_state(self, state: CensusState) -> Packed:
         """The whole state; it holds private numbers of departures."""
@@ -335,7 +328,7 @@ class CensusPlan(CensusTerms, StreamPlan):
 
     def grown(self, found: Mapping[str, Sequence[Found]]) -> CensusPlan:
         """See ``StreamPlan``."""
-        return grown_plan(self, found, "schedule")
+        return grown_plan(self, found, "schedule", "amounts", "upper")
 
     # What the plan says in public.
 
@@ -376,7 +369,7 @@ class CensusPlan(CensusTerms, StreamPlan):
         return {
             "workload": self.workload.as_option(),
             "turnover": "none" if self.turnover is None else str(self.turnover),
-            "levels": "unlimited" if self.amounts.series else self.schedule.levels,
+            "levels": self.schedule.levels,
             "iterations": recipe.iterations,
             "max_cells": recipe.max_cells,
             "departures_every": self.schedule.departures,

@@ -71,6 +71,7 @@ class Estimate:
         records: what the records that are counted are called: ``admitted records`` where a bound leaves some out.
         span: of a flow: its steps, with their first and last day.
         began: values that were discovered after its first step, with the first step that has them.
+        left: the labels of the bins that held these values before.
     """
 
     columns: tuple[str, ...]
@@ -84,6 +85,7 @@ class Estimate:
     records: str = "records"
     span: Any = None
     began: tuple[tuple[str, int], ...] = ()
+    left: tuple[str, ...] = ()
     _kinds: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
 
     def sum(self, cells: NDArray[np.bool_]) -> Estimate:
@@ -672,7 +674,9 @@ class Published(Flowing):
         kinds = next((b.combined.kinds for b in blocks if b.combined.kinds is not None), None)
         # A block is measured in the codes of its last step: what a census counts has come before.
         least = min((block.last for block in blocks), default=1)
-        found = [one for c in chosen if isinstance(c, Categorical) for one in c.found if one.first > least]
+        opened = [
+            (c, one) for c in chosen if isinstance(c, Categorical) for one in c.found if one.first > least
+        ]
         return Estimate(
             names,
             tuple(column.labels() for column in chosen),
@@ -682,7 +686,8 @@ class Published(Flowing):
             any(block.combined.chosen for block in blocks),
             tuple(parts),
             records=self.records,
-            began=tuple((one.value, one.first) for one in found),
+            began=tuple((one.value, one.first) for _, one in opened),
+            left=tuple(dict.fromkeys(str(column.other) for column, _ in opened)),
             _kinds=times if (times != len(blocks)).any() else kinds,
         )
 

@@ -14,7 +14,7 @@ from dpstream.core.contracts import ExpectedTable, MarginalError, StreamPlan, Sy
 from dpstream.core.contracts.expectations import with_columns
 from dpstream.core.privacy.unit import Individual, Record
 from dpstream.core.schema.column import Column
-from dpstream.core.schema.numeric import Integer, Ordered, Real
+from dpstream.core.schema.numeric import Integer, Ordered, Real, number_text
 from dpstream.stream.release.verdicts import (
     EXACT,
     MODELLED,
@@ -180,7 +180,8 @@ def clipped_words(column: Column) -> str:
     """
     if not isinstance(column, Ordered) or column.outside != "clip":
         return ""
-    (low, high), (before, after) = column.limits(), column.beyond
+    (before, after), ends = column.beyond, column.limits()
+    low, high = (number_text(end) if isinstance(end, float) else end for end in ends)
     return f"counted up to {high} ({high} and {after} are in the last bin, {low} and {before} in the first)"
 
 
@@ -207,9 +208,14 @@ def average_ends(column: Column, counts: NDArray[Any]) -> tuple[float, float] | 
     return (low, high) if high > low else None
 
 
+def average_text(value: float) -> str:
+    """An average in three digits."""
+    return f"{float(f'{value:.3g}'):,g}"
+
+
 def average_words(column: Column, ends: tuple[float, float]) -> str:
-    """Between which numbers an average lies, in three digits, and up to which number it counts."""
-    low, high = (f"{float(f'{end:.3g}'):,g}" for end in ends)
+    """Between which numbers an average lies, and up to which number it counts."""
+    low, high = map(average_text, ends)
     counted = clipped_words(column).partition(" (")[0]
     return f"anywhere from {low} to {high}{counted and f', {counted}'}"
 
