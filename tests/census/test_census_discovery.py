@@ -21,6 +21,7 @@ from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, Record, User
 from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.core.schema.discrete import Found
 from dpstream.core.tables import KeyedBatch, PresentTable, Workload
 from dpstream.core.tables.access import ReadRequest
 from dpstream.core.tables.keyed_reading import read_keyed
@@ -30,6 +31,7 @@ from dpstream.mechanisms.discovery import Rule
 from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
 from dpstream.stream import Stream
 from dpstream.stream.admission import Admission
+from dpstream.stream.identity import spent_per_step
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store.store import Store
 from dpstream.tools.audit.door import Run, record, released_arrays, replay, transcript_loss
@@ -209,6 +211,16 @@ def files(home: Path) -> dict[str, bytes]:
 
 def state_of(home: Path) -> bytes:
     return b"".join(path.read_bytes() for path in (home / "state").iterdir() if path.is_file())
+
+
+def test_columns_that_grow_change_no_amount_and_nothing_that_is_measured_above() -> None:
+    """Anew, the plan would measure no columns at level 1: with so many values they are noise."""
+    plan = plan_of("2", records_per_step=200)
+    grown = plan.grown({"kind": [Found(f"v{number}", 5, 9) for number in range(60)]})
+    assert (grown.amounts, grown.upper) == (plan.amounts, ((0,), (1,)))
+    anew = grown.recipe.calibrate(plan.budget, plan.unit)
+    assert (anew.amounts, anew.upper) != (grown.amounts, grown.upper)
+    assert spent_per_step(grown) == spent_per_step(plan) == 2
 
 
 def test_present_records_are_counted_in_the_codes_of_the_step_and_texts_leave_with_them(

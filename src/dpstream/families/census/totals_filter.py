@@ -33,7 +33,7 @@ _OUTLIERS = 0.02
 _FARTHEST = 2.0
 #: A guess is far off where the hazards within this factor of it have no more than this probability together.
 _NEAR, _DECISIVE = 1.5, 0.05
-#: Less probable than this is no hazard: it may come back.
+#: The least probability of a hazard: each may come back.
 _LEAST = 1e-12
 #: Records that a census finds, so many standard deviations from what is expected, are a burst: a reload, an export that
 #: was not whole.

@@ -394,10 +394,8 @@ def misfit(one: NoisyCounts) -> StoreDamagedError:
 
 def was_chosen(one: NoisyCounts, term: Sequence[str] | None = None) -> bool:
     """Whether a marginal, or a sum of signs, was measured because of what was measured before."""
-    chosen = one.query.get("chosen", False)
-    if term is None or isinstance(chosen, bool):
-        return bool(chosen)
-    return any(set(term) == set(other) for other in chosen)
+    chosen = one.query.get("chosen", ())
+    return bool(chosen) if term is None else any(set(term) == set(other) for other in chosen)
 
 
 def projected(names: Sequence[str], one: NoisyCounts, sizes: Mapping[str, int]) -> Combined:
