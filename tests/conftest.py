@@ -134,13 +134,24 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         Randomness.system = _FRESH  # type: ignore[method-assign]
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: Any, request: pytest.FixtureRequest) -> Generator[None, Any, Any]:
-    """A fixture that several tests share has the same noise whichever of them comes first."""
-    if fixturedef.scope == "function":
-        return (yield)
-    before = _name(f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param', '')}]")
-    try:
-        return (yield)
-    finally:
-        Repeated.name, Repeated.sources, Repeated.process = before
+class SharedNoise:
+    """A fixture that several tests share has the same noise whichever of them comes first.
+
+    A plugin of its own: hooks of this file are not called for a session's fixtures, which belong to the folder above.
+    """
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_fixture_setup(
+        self, fixturedef: Any, request: pytest.FixtureRequest
+    ) -> Generator[None, Any, Any]:
+        if fixturedef.scope == "function":
+            return (yield)
+        before = _name(f"{fixturedef.baseid}::{fixturedef.argname}[{getattr(request, 'param', '')}]")
+        try:
+            return (yield)
+        finally:
+            Repeated.name, Repeated.sources, Repeated.process = before
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(SharedNoise())

@@ -14,12 +14,13 @@ from census_stays import TINY, Stay, batches, crowd, releases, scheduled
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.core.privacy import DiscreteLaplace, Noise, PureDP, Randomness, Record
+from dpstream.core.privacy import DiscreteLaplace, HistogramsNoise, PureDP, Randomness, Record
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import PresentBatch, Workload
 from dpstream.families.census import Census, CensusPlan, bookkeeping
 from dpstream.families.census.census_report import accuracy_facts
-from dpstream.families.census.schedule import CensusSchedule, expected_wait, last_of, with_census
+from dpstream.families.census.schedule import CensusSchedule, last_of, with_census
+from dpstream.families.census.shares import expected_wait
 from dpstream.families.census.totals_filter import NewcomersRate, is_jump
 from dpstream.stream.identity import spent_per_step
 from dpstream.stream.templates import paragraphs, said, words
@@ -53,9 +54,9 @@ def test_step_numbers_alone_say_when_departures_are_counted(
 class Quiet(Randomness):
     """BROKEN: two thirds of the noise."""
 
-    def draw(self, noise: Noise, size: int) -> np.ndarray:
-        assert isinstance(noise, DiscreteLaplace)
-        return super().draw(DiscreteLaplace(noise.scale * Fraction(2, 3)), size)
+    def draw(self, noise: Any, size: int) -> np.ndarray:
+        assert isinstance(noise, DiscreteLaplace | HistogramsNoise)
+        return super().draw(replace(noise, scale=noise.scale * Fraction(2, 3)), size)
 
 
 @pytest.mark.parametrize("times", [None, rare_times(7)], ids=["at censuses", "between them, too"])

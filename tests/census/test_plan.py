@@ -30,19 +30,15 @@ RECIPE = Census(PAIRS, turnover=6, iterations=5)
 
 @pytest.mark.parametrize("budget", [{"epsilon": "1/3"}, {"rho": "1/7"}])
 @pytest.mark.parametrize("relation", ["add-remove", "replace"])
-@pytest.mark.parametrize("levels", [None, 1, 2, "unlimited"])
 @pytest.mark.parametrize("horizon", [None, 1, 5, 11, 12, 48, 200])
 def test_parts_add_up_to_the_budget_exactly(
-    budget: dict[str, Any], relation: Any, levels: Any, horizon: int | None
+    budget: dict[str, Any], relation: Any, horizon: int | None
 ) -> None:
-    plan = replace(RECIPE, levels=levels).calibrate(**budget, unit=Record(relation), horizon=horizon)
+    plan = RECIPE.calibrate(**budget, unit=Record(relation), horizon=horizon)
     assert spent_per_step(plan) == plan.budget.amount
-    count = plan.schedule.levels
-    shares = [plan.amounts.of_level(g).amount for g in range(40 if count is None else count)]
-    total = sum(shares, Fraction(0)) + plan.amounts.of_departures.amount
-    assert total <= plan.budget.amount
-    assert count is None or total == plan.budget.amount  # nothing is kept for levels that cannot come
-    assert all(later <= earlier for earlier, later in pairwise(shares))
+    shares = [plan.amounts.of_level(g).amount for g in range(plan.schedule.levels)]
+    # Nothing is kept for levels that cannot come.
+    assert sum(shares, Fraction(0)) + plan.amounts.of_departures.amount == plan.budget.amount
     if relation == "replace":
         assert plan.amounts.of_departures.amount == 0
 
@@ -53,9 +49,7 @@ def test_records_that_stay_as_long_as_the_stream_are_counted_once() -> None:
         assert plan.options()["levels"] == plan.schedule.levels == levels
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"turnover": "none", "levels": 2}, {"records_per_step": 0}, {"records_per_step": "many"}]
-)
+@pytest.mark.parametrize("wrong", [{"turnover": 0}, {"records_per_step": 0}, {"records_per_step": "many"}])
 def test_options_that_cannot_be_used_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises((ConfigError, UnitError)) as error:
         replace(RECIPE, **wrong)
@@ -78,7 +72,7 @@ def test_a_stream_without_records_is_released_and_never_fails(unit: Record) -> N
         assert len(list(releases(plan, batches(stays, 20), "census"))) == 20
 
 
-@pytest.mark.parametrize("options", [{}, {"levels": "unlimited", "turnover": 3}, {"turnover": 12}])
+@pytest.mark.parametrize("options", [{}, {"turnover": 3}, {"turnover": 12}])
 def test_declared_public_presence_makes_every_number_of_records_exact(options: dict[str, Any]) -> None:
     plan = scheduled(replace(RECIPE, **options).calibrate(epsilon=1, unit=Record("replace")), ratio=2)
     ends = list(batches(crowd(3, 40), 40))
@@ -115,13 +109,18 @@ def test_a_file_says_the_turnover_or_what_it_expects() -> None:
     assert read(Fraction(12)).turnover == 12
     assert read(Fraction(12), turnover="5/2").turnover == Fraction(5, 2)
     assert read(turnover="none").turnover is None
-    assert read(turnover=3, levels="unlimited").levels == "unlimited"
 
 
-def test_departures_are_counted_between_censuses_as_what_a_file_expects_says() -> None:
-    for turnover, coming, every in ((12, 5000, 1), (100, 100, 9), (12, 10, None), (12, None, None)):
+def test_what_is_counted_and_measured_above_follows_what_a_file_expects() -> None:
+    """Ten records that leave are less than noise; columns of 120 are."""
+    for turnover, coming, every, columns in (
+        (12, 5000, 1, True),
+        (100, 100, 9, True),
+        (12, 10, None, False),
+        (12, None, None, False),
+    ):
         plan = read(Fraction(turnover), coming).calibrate(epsilon=1)
-        assert plan.schedule.departures == every  # ten records are less than noise
+        assert (plan.schedule.departures, bool(plan.upper[0])) == (every, columns)
 
 
 @pytest.mark.parametrize(
@@ -131,8 +130,6 @@ def test_departures_are_counted_between_censuses_as_what_a_file_expects_says() -
         ({"turnover": "often"}, "turnover"),
         ({"turnover": -1}, "turnover"),
         ({"turnover": True}, "turnover"),
-        ({"turnover": 3, "levels": 3}, "levels"),
-        ({"turnover": 3, "levels": "two"}, "levels"),
     ],
 )
 def test_what_cannot_be_used_is_refused_by_name(table: dict[str, Any], said: str) -> None:
@@ -146,8 +143,7 @@ def test_what_cannot_be_used_is_refused_by_name(table: dict[str, Any], said: str
 
 
 GAPS = st.one_of(st.none(), st.integers(1, 12))
-LEVELS = st.one_of(st.none(), st.integers(1, 4))
-SCHEDULES = st.builds(CensusSchedule, GAPS, LEVELS, ratio=st.integers(2, 5))
+SCHEDULES = st.builds(CensusSchedule, GAPS, st.integers(1, 4), ratio=st.integers(2, 5))
 
 
 @given(SCHEDULES, st.integers(1, 400))
@@ -163,11 +159,11 @@ def test_the_first_step_is_a_census_and_none_is_later_than_allowed(
             assert following - step <= schedule.gap
     for level in {g for _, g in taken} - {0}:
         assert schedule.gap is not None
-        assert schedule.levels is None or level < schedule.levels
+        assert level < schedule.levels
         steps = [0, *(step for step, g in taken if g >= level)]
         for step, following in pairwise(steps):
             assert following - step >= schedule.gap * schedule.ratio**level
-    assert max(g for _, g in taken) < (schedule.reachable(until) or 1 << 30)
+    assert max(g for _, g in taken) < schedule.reachable(until)
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(0, 3)), max_size=30))

@@ -36,7 +36,7 @@ def test_a_census_counts_by_columns_without_the_number_that_sets_its_rounds(reco
     for number in range(600):
         run = plan.run_on(counts, Randomness.seeded(f"{number}"))
         total, variance = counted_total(plan, run)
-        assert variance <= largest_variance(plan) * (1 + 1e-12)
+        assert variance <= largest_variance(WIDE, plan.first_noises) * (1 + 1e-12)
         found.append((total - records) / math.sqrt(variance))
     assert abs(np.mean(found)) < 6.0 / math.sqrt(len(found))
     assert abs(np.mean(np.square(found)) - 1.0) < 6.0 * math.sqrt(6.0 / len(found))
@@ -69,7 +69,7 @@ def test_a_census_that_expects_what_was_released_has_no_law() -> None:
             # With a given number of rounds there is no first number to leave out.
             own = run
             if released:
-                own = replace(run, measurements=(run.measurements[0], *run.measurements))
+                own = replace(run, sums=(run.sums[0], *run.sums))
             other, variance = counted_total(plan, own)
             errors.append((one + other - 80.0) / math.sqrt(spread + variance))
     assert abs(np.mean(found[False])) < 5.0 / math.sqrt(800)
@@ -138,8 +138,7 @@ def test_a_burst_of_departures_is_believed(turnover: object) -> None:
     The count of departures has a standard deviation of 3.5; the first census one of about 2. 40 is ten of both.
     """
     crowd_now = [Stay(key, 1, 4 if key < 600 else None, {1: (key % 2, key // 2 % 2)}) for key in range(1000)]
-    options = {} if turnover == "none" else {"levels": 2}
-    recipe = Census(Workload.all_k_way(TINY, 2), turnover=turnover, iterations=2, **options)  # type: ignore[arg-type]
+    recipe = Census(Workload.all_k_way(TINY, 2), turnover=turnover, iterations=2)  # type: ignore[arg-type]
     plan = recipe.calibrate(epsilon=4)
     for step, release in enumerate(releases(plan, batches(crowd_now, 12, TINY), "burst"), start=1):
         if step == 3:
@@ -218,7 +217,7 @@ def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch:
     assert np.mean(held) >= 0.9
     monkeypatch.setattr(bookkeeping, "_doubt", lambda state: 0.0)
     only_the_guess(monkeypatch)
-    assert covered(GUESSES[0], 40)[0][:, 12:].mean() < 0.7
+    assert covered(GUESSES[0], 40)[0][:, 12:].mean() < 0.8
 
 
 @pytest.mark.parametrize("leaving", [1.0, 0.7], ids=["steady", "growing"])

@@ -379,7 +379,19 @@ def test_bounds_are_weighed_for_the_owner_and_one_read_off_the_data_is_said_to_b
         sentence.startswith("a bound of 28 (95th percentile of users) leaves out ") for sentence in said
     )
     assert "percentile" not in text
+    assert "per =" not in text, "steps without a calendar"
     assert tomllib.loads(text)["stream"]["max_events_from"] == "data"
+    # Forty persons with three records in each of two years, and one with ten in one year: 7 of 250.
+    days = [f"{year}-03-0{n},p{person},a" for year in (2025, 2026) for person in range(40) for n in (1, 2, 3)]
+    days += [f"2026-05-{n},p40,b" for n in range(11, 21)]
+    (tmp_path / "data" / "days.csv").write_text("\n".join(["day,person,zip", *days, ""]))
+    said.clear()
+    text = draft_config(tmp_path / "data" / "days.csv", "day", name="n", mechanism="pooled", tell=said.append)
+    assert said[-2] == (
+        'with per = "year", a bound of 3 (95th percentile of users in a year) leaves out 2.8 % of the events, at 3 '
+        "times the noise"
+    )
+    assert (said[-1], '\n# per = "year"\n' in text, "percentile" in text) == (outside, True, False)
     words = "the bound max_events = 2 was read off private records, which the guarantee does not cover"
     for origin, there in (("public", False), ("data", True)):
         config = make(tmp_path / origin, 1, user_column='"person"')

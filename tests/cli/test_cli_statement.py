@@ -231,7 +231,9 @@ def test_records_for_programs(tmp_path: Path) -> None:
     assert record["decision"] == {"decided_by": "the board", "reason": "counts have to be right"}
 
     croissant = json.loads(dpstream("statement", config, "--format", "croissant").stdout)
-    (file,) = croissant["distribution"]
+    file, counts = croissant["distribution"]
+    counted = (tmp_path / "releases/counts.csv").read_bytes()
+    assert (counts["name"], counts["sha256"]) == ("counts.csv", hashlib.sha256(counted).hexdigest())
     data = (tmp_path / "releases" / "step-000002" / file["name"]).read_bytes()
     assert file["sha256"] == hashlib.sha256(data).hexdigest()
     assert file["contentUrl"] == f"https://example.org/notices/step-000002/{file['name']}"
@@ -243,7 +245,7 @@ def test_records_for_programs(tmp_path: Path) -> None:
     assert used & croissant_terms <= set(croissant["@context"])
 
     dcat = json.loads(dpstream("statement", config, "--format", "dcat").stdout)
-    assert {one["dct:title"] for one in dcat["dcat:distribution"]} == set(manifest["files"])
+    assert {one["dct:title"] for one in dcat["dcat:distribution"]} == {*manifest["files"], "counts.csv"}
     prefixes = {key.split(":")[0] for one in (dcat, *dcat["dcat:distribution"]) for key in one if ":" in key}
     assert prefixes <= set(dcat["@context"])
     assert dcat["dct:license"] == "CC-BY-4.0"

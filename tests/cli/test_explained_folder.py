@@ -75,7 +75,7 @@ def test_every_recipe_of_the_readme_runs_as_it_stands(
 
 def test_the_files_follow_the_releases_and_may_be_lost(config: Path) -> None:
     folder = config.parent / "releases"
-    names = ("README.txt", "counts.csv", "index.html")
+    names = ("README.txt", "counts.csv", "index.html", "datapackage.json", "croissant.json", "catalog.json")
     before = {name: (folder / name).read_bytes() for name in names}
     dpstream("measured", folder, "--out", config.parent / "measured.csv")
     assert (config.parent / "measured.csv").read_bytes() == before["counts.csv"]
@@ -123,3 +123,34 @@ def test_the_page_is_whole_and_shows_what_counts_csv_holds(config: Path) -> None
         )
     newest = rows[(rows["kind"] == "present") & (rows["column"] == "all")].iloc[-1]
     assert f"<b>{round(newest['count']):,}</b>" in page
+
+
+def test_descriptors_name_files_that_are_there_with_their_columns(config: Path) -> None:
+    """The rules of Data Package v1 and Table Schema, and files as Croissant and DCAT name them."""
+    folder = config.parent / "releases"
+    dpstream("withdraw", config, "--step", 6, "--reason", "wrong")
+    package, croissant, catalog = (
+        json.loads((folder / f"{name}.json").read_text()) for name in ("datapackage", "croissant", "catalog")
+    )
+    assert re.fullmatch(r"[a-z0-9._-]+", package["name"])
+    assert package["licenses"] == [{"name": "CC-BY-4.0"}]
+    assert [one["path"] for one in package["resources"]] == ["step-000005/table.csv", "counts.csv"]
+    for resource in package["resources"]:
+        table = pandas.read_csv(folder / resource["path"], keep_default_na=False, na_values=[""])
+        fields = {field["name"]: field for field in resource["schema"]["fields"]}
+        assert list(fields) == list(table.columns)
+        for name, field in fields.items():
+            told = field.get("constraints", {})
+            assert set(table[name].dropna()) <= set(told.get("enum", table[name]))
+            assert not told.get("required") or not table[name].isna().any()
+            if field["type"] in ("number", "integer"):
+                assert pandas.api.types.is_numeric_dtype(table[name])
+    for name, sets in zip(("records", "counts"), croissant["recordSet"], strict=True):
+        assert sets["@id"] == name
+        (source,) = {field["source"]["fileObject"]["@id"] for field in sets["field"]}
+        (file,) = (one for one in croissant["distribution"] if one["@id"] == source)
+        data = (folder / file["contentUrl"]).read_bytes()
+        assert (file["sha256"], file["contentSize"]) == (hashlib.sha256(data).hexdigest(), f"{len(data)} B")
+    places = [one["dcat:downloadURL"]["@id"] for one in catalog["dcat:distribution"]]
+    assert "counts.csv" in places
+    assert all((folder / place).is_file() for place in places)

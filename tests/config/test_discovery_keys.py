@@ -18,6 +18,7 @@ from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.project.planning import describe
 from dpstream.project.statement import statement
 from dpstream.project.status import status_facts
+from dpstream.tools.errors.invented_tables import read_domain
 
 OPEN = '[schema.columns.zip]\ntype = "categorical"\nvalues = "discover"\nknown = ["a"]\nother = "rest"\n'
 DELTA = '[discovery]\ndelta = "1e-9"'
@@ -39,6 +40,8 @@ def test_open_columns_reach_the_plan(tmp_path: Path) -> None:
 def test_with_a_pattern_the_guarantee_stays_pure(tmp_path: Path) -> None:
     config = load(tmp_path, columns=f'{OPEN}pattern = ["[0-9]{{5}}"]\n{PAID}')
     assert config.plan().discovery.thresholds["zip"].universe == 10**5
+    with pytest.raises(ConfigError, match="values of zip are discovered, so records cannot be invented"):
+        read_domain(config)
     assert "pure differential privacy" in describe(config)["guarantee"]
 
 

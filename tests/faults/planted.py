@@ -149,15 +149,26 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "families/census/census_plan.py": {
         "a stay is counted in two censuses of one level": (
-            "present.count(cliques, last_of(state.last, level))",
-            "present.count(cliques, max(0, last_of(state.last, level) - 1))",
+            "present.count(cliques, after)",
+            "present.count(cliques, max(0, after - 1))",
         ),
         "departures are published as they are": ("                found = int(values[0])\n", ""),
+        "a stay is counted for discovery in several epochs": (
+            "(state.discovered, state.step), randomness",
+            "(0, state.step), randomness",
+        ),
+        "discovery is not paid for": ("            budget = budget.scaled(1 - share)\n", ""),
+    },
+    "core/tables/undiscovered.py": {
+        "a text stays when the records that had it have left": (
+            "mask=~used[:end]",
+            "mask=used[:end] & False",
+        ),
     },
     "families/census/schedule.py": {
-        "a level of the census comes again before a stay of that level could have ended": (
+        "a census leaves the stays of its step to the next one, too": (
             "return [step] * (level + 1) + list(last[level + 1 :])",
-            "return [*last[:level], step, *last[level + 1 :]] if level < len(last) else [step] * (level + 1)",
+            "return [step - 1] * (level + 1) + list(last[level + 1 :])",
         ),
     },
     "families/growing/growing_plan.py": {
@@ -201,10 +212,6 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         ),
     },
     "families/tabular/pooled.py": {
-        "a step's outputs depend on values that are not published": (
-            "Found(value, state.step + 1, count)",
-            "Found(value, state.step + 1, count + hash(min(counts.of(column))) % 97)",
-        ),
         "a pooled run decides on exact counts how much it measures": (
             "expected = side.rate * length if size is None else float(size)",
             "expected = float(side.counts[self.cells.part(0)].sum())",
@@ -298,6 +305,10 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         "a value of a pattern is drawn as if it did not occur, too": (
             "                passed.pop(value, None)\n",
             "                number = max(number, passed.get(value, number))\n",
+        ),
+        "a step's outputs depend on values that are not published": (
+            "Found(value, end + 1, n)",
+            "Found(value, end + 1, n + hash(min(counts.of(column, begun))) % 97)",
         ),
         "values that entered are found again": (
             "        if value in self.known:\n",
@@ -463,11 +474,17 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "core/privacy/discovery.py": ("privacy/test_discovery.py",),
     "core/privacy/unit.py": ("streams/test_cut_users.py", "streams/test_contribution.py"),
     "core/privacy/waiting.py": ("privacy/test_discovery.py", "privacy/test_waiting.py"),
-    "mechanisms/discovery": ("privacy/test_discovery.py", "tabular/test_discovery_plan.py"),
+    "mechanisms/discovery": (
+        "privacy/test_discovery.py",
+        "tabular/test_discovery_plan.py",
+        "streams/test_discovery.py",
+    ),
     "core/schema": ("schema/test_schema_table.py", "schema", "streams/test_stream.py"),
     "core/tables": ("tables", "streams/test_contribution.py", "streams/test_discovery.py", "tabular"),
     "core/tables/keyed_reading.py": ("streams/test_keyed.py", "sources/test_keyed_shapes.py", "streams"),
+    "core/tables/undiscovered.py": ("census/test_census_discovery.py", "streams/test_discovery.py"),
     "families/census": ("streams/test_every_plan.py", "census"),
+    "families/census/census_plan.py": ("census/test_census_discovery.py", "census"),
     "families/growing": ("streams/test_every_plan.py", "growing"),
     "families/panel": ("streams/test_every_plan.py", "panel"),
     "families/points": (

@@ -80,6 +80,27 @@ def test_a_draft_depends_on_no_value() -> None:
     assert texts[0] != texts[1]
 
 
+def test_edges_are_shown_to_the_owner_alone_and_numbers_beyond_them_are_clipped() -> None:
+    """One number in a hundred lies far away: no bin reaches there, and the screen says what the draft does not."""
+    rows = {"day": DAYS * 100, "delay": [*range(-50, 5_920), *[10**6] * 30], "zip": ["a", "b"] * 3000}
+    said = list[str]()
+    text = draft_config(pa.table(rows), "day", name="n", path="p", tell=said.append)
+    (shown,) = tomllib.loads(said[0].removeprefix("delay: ")).values()
+    assert shown == drafted(rows, "day")["schema"]["columns"]["delay"]["edges"], "a public column has them"
+    assert said[0] not in text
+    assert said[1].endswith('keep edges_from = "data"')
+    assert (shown[0], shown[-1]) == (0, 5900)
+    assert len([edge for edge in shown if 5000 < edge < 5900]) == 2, "90 and 95 %"
+    found = tomllib.loads(text)["schema"]
+    assert found["edges_from"] == "data"
+    assert found["columns"]["delay"] == {
+        "type": "integer",
+        "edges": "FILL IN",
+        "outside": "clip",
+        "missing": "missing",
+    }
+
+
 def test_a_word_that_stands_for_a_bin_is_that_bin() -> None:
     """The labels of the bins mean them in the data, so that they are no values besides."""
     words = pa.chunked_array([["94102", "missing", "other", "94103"] * 9])
@@ -144,7 +165,7 @@ def test_nice_edges_hold_every_value(values: list[float], finest: int) -> None:
     assert (np.diff(edges) > 0).all()
     assert edges[0] <= min(values)
     assert max(values) <= edges[-1]
-    assert len(edges) <= 11
+    assert len(edges) <= 12
 
 
 def test_drafts_that_cannot_be_made(tmp_path: Path) -> None:

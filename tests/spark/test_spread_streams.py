@@ -138,7 +138,7 @@ def present(home: Path, stream: Stream) -> list[Any]:
         folder, shards = files_of(stream)
         tables = [read_present_shard(folder, one, stream.plan.domain)[0] for one in shards.files.values()]
     else:
-        tables = [stream._store.present(stream.plan.domain)]
+        tables = [stream._store.present(stream._schema)]
     rows = (
         zip(*(getattr(one, name).tolist() for name in ("keys", "first", "codes")), strict=True)
         for one in tables
@@ -149,7 +149,7 @@ def present(home: Path, stream: Stream) -> list[Any]:
 USERS = Kind(ToyPlan(unit=User(BOUND)), toy_stream.start, users_in_process, users_in_spark, counters)  # type: ignore[arg-type]
 PER = ToyPlan(unit=User(BOUND, StepPeriods(2)))  # type: ignore[arg-type]
 RECORDS = Kind(KeyedPlan(), toy_keyed.start, toy_keyed.batch, records_in_spark, present)
-CENSUS = Census(Workload.all_k_way(KeyedPlan().domain, 2), turnover=2, levels=2, iterations=2).calibrate(
+CENSUS = Census(Workload.all_k_way(KeyedPlan().domain, 2), turnover=2, iterations=2).calibrate(
     epsilon=20, horizon=6
 )
 ONCE = KeyedPlan(unit=Record(returns="refuse"))

@@ -84,6 +84,17 @@ def test_values_enter_with_the_step_after_a_border_and_keep_their_codes(tmp_path
     assert measured.standard_errors[0] > measured.standard_errors[-1] > 0.0
     assert "v2 from step 3" in measured.note
     assert "v2 from step 3" in release.answer("kind = 'v2'", as_of=2).note
+    # A value that begins between two spans came out of the bin for others: neither rose or fell.
+    change = release.change(["kind"], earlier=(1, 2), later=(3, 6))
+    seen = dict(zip(labels, change.to_table()["seen"].to_pylist(), strict=True))
+    assert {value for value, told in seen.items() if told == "not compared"} == {
+        "other",
+        *(one[0] for one in found),
+    }
+    assert (change.direction()[[labels.index("v2"), 1]] == 0).all()
+    assert change.later.values[labels.index("v2")] > 40 + change.earlier.values[labels.index("v2")]
+    after = release.change(["kind"], earlier=(3, 4), later=(5, 6)).to_table()["seen"].to_pylist()
+    assert after[labels.index("v2")] != "not compared"
     series = release.series(["kind"], 1).to_table().to_pylist()
     assert {row["status"] for row in series if row["kind"] == "v2"} == {"from step 3", "measured"}
     assert [row["status"] for row in series if row["kind"] == "v2"][:3] == ["from step 3"] * 2 + ["measured"]

@@ -134,7 +134,7 @@ def _cases() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
         "census, zCDP": (transcript_plan(ZCDP.of("1/2"), Record()), keyed),
         "census, nothing selected": (transcript_plan(PureDP.of(2), Record(), max_cells=1000), keyed),
         "present, census without deletes, levels without end": (
-            transcript_plan(PureDP.of(2), Record("replace"), levels="unlimited"),
+            transcript_plan(PureDP.of(2), Record("replace")),
             keyed,
         ),
         "window": (window, reports(window)),

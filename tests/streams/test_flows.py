@@ -402,6 +402,23 @@ def test_a_file_holds_every_answer(releases: Path, tmp_path: Path) -> None:
     assert all((row["status"] == "exact") == (row["count"] is not None) for row in few)
 
 
+def test_manifest_and_measurements_say_one_number(releases: Path) -> None:
+    """Of epochs and periods that overlap, in whatever way a reader asks; their sum by one cover has another error."""
+    release = dp.read(releases)
+    known = 0
+    for step in release.steps:
+        number, estimate = release.number_of_records(step), release.measured((), as_of=step)
+        if number.noise_error is None or estimate is None:
+            continue
+        known += 1
+        assert round(float(estimate.values)) == number.value
+        assert estimate.standard_error == pytest.approx(number.noise_error)
+    assert known >= 3
+    cover = release.measured((), combine="mean")
+    assert cover is not None
+    assert cover.standard_error > 1.01 * estimate.standard_error
+
+
 def test_sdmx_csv_is_read_by_others(releases: Path, tmp_path: Path) -> None:
     place = tmp_path / "counts.sdmx.csv"
     options = ("--column", "zip", "--every", "3 steps", "--confidence", "0.9", "--format", "sdmx-csv")

@@ -100,7 +100,7 @@ class Model:
 
 def contents(stream: Stream) -> dict[bytes, tuple[int, list[int]]]:
     """What the store holds, by hashed key."""
-    table = stream._store.present(SCHEMA.domain)
+    table = stream._store.present(SCHEMA)
     cached = stream._admission._table
     assert cached is None or same(cached, table)
     rows = zip(table.keys, table.first, table.codes, strict=True)
@@ -277,7 +277,7 @@ def test_a_shrunken_snapshot_goes_on_once_it_is_confirmed(tmp_path: Path) -> Non
         release = stream.step(snapshot(confirmed=True), "b6")
         # Who confirmed is no part of the content.
         assert stream.step(snapshot(), "b6").manifest == release.manifest
-        assert len(stream._store.present(SCHEMA.domain)) == 0
+        assert len(stream._store.present(SCHEMA)) == 0
 
 
 @pytest.mark.parametrize(
@@ -459,7 +459,7 @@ def test_what_a_step_writes_is_what_the_next_process_reads(tmp_path: Path, key: 
             db, last = stream._store._db, stream.last_step
             secret = stream._store.meta["key"]
             assert stream._admission._table is not None
-            assert same(stream._store.present(SCHEMA.domain), stream._admission._table)
+            assert same(stream._store.present(SCHEMA), stream._admission._table)
             assert len(stream._admission._table) > 10
             assert db.execute("SELECT count(*) FROM departed").fetchone()[0] > 2
             assert summed_rows.verify_present(db, secret) is None
@@ -515,11 +515,11 @@ def test_a_deleted_key_leaves_no_trace_in_a_closed_store(tmp_path: Path) -> None
     with start(tmp_path, publish=False) as stream:
         rows: dict[str, Values] = {f"key-{i}": values(rng) for i in range(3000)}
         stream.step(Snapshot(frame(rows), "id"), "b1")
-        table = stream._store.present(SCHEMA.domain)
+        table = stream._store.present(SCHEMA)
         names = [name.astype(">u8").tobytes() for name in table.keys]
         gone = list(rows)[::3]
         stream.step(KeyedBatch(events([(name, "delete", None) for name in gone]), "id", "op"), "b2")
-        left = {name.astype(">u8").tobytes() for name in stream._store.present(SCHEMA.domain).keys}
+        left = {name.astype(">u8").tobytes() for name in stream._store.present(SCHEMA).keys}
         log = (tmp_path / "state" / "stream.sqlite-wal").read_bytes()
         assert any(name in log for name in names if name not in left), "the log still has them"
     assert [path.name for path in (tmp_path / "state").iterdir() if "wal" in path.name] == []
@@ -548,7 +548,7 @@ def test_constant_churn_keeps_the_store_flat_and_its_writes_small(tmp_path: Path
             first = size + step * turnover
             stream.step(turn(first, first + turnover), f"b{step}")
             sizes.append(sum(path.stat().st_size for path in (tmp_path / "state").iterdir()))
-        assert len(stream._store.present(SCHEMA.domain)) == size
+        assert len(stream._store.present(SCHEMA)) == size
         stream._store._db.execute("PRAGMA wal_autocheckpoint = 0")
         for number, changes in enumerate((10, 1000)):
             stream._store._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()

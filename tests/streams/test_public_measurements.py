@@ -257,7 +257,7 @@ def test_what_was_chosen_is_marked() -> None:
     published, _ = streams(1)[0]
     pairs = [one for one in published.counts if one.columns is not None and len(one.columns) > 1]
     assert pairs
-    assert all(one.query["chosen"] is True for one in pairs)
+    assert all(one.query["chosen"] == [one.query["columns"]] for one in pairs)
     fixed = [one for one in published.counts if one.columns == ("zip",)]
     assert len(fixed) == 4
     assert not any("chosen" in one.query for one in fixed)
@@ -337,7 +337,7 @@ SMALL, LARGE = DiscreteLaplace(Fraction(2)), DiscreteLaplace(Fraction(5))
 def marginal(
     columns: Sequence[str], values: Any, first: int = 1, last: int = 1, noise: Any = SMALL, **more: Any
 ) -> NoisyCounts:
-    query = {**marginal_query(columns), **({"chosen": True} if more.pop("chosen", False) else {})}
+    query = {**marginal_query(columns), **({"chosen": [list(columns)]} if more.pop("chosen", False) else {})}
     counted = more.pop("counted", "inserts")
     name = f"{counted} {first}-{last} {columns} {noise} {more} {np.ravel(values)}"
     return NoisyCounts(name, counted, first, last, query, np.ravel(values).astype(np.int64), noise, **more)

@@ -165,14 +165,14 @@ def test_a_store_with_parts_moves_changes_its_key_and_goes_on(tmp_path: Path, ke
     rekey_store(tmp_path / "state", old=StateKey(b"o" * 32), new=key)
     with toy_keyed.start(tmp_path, publishing=BOTH, key=key) as stream:
         pinned, records = dict(stream._facts), stream._carried.records
-        present = stream._store.present(SCHEMA.domain)
+        present = stream._store.present(SCHEMA)
     export_store(tmp_path / "state", tmp_path / "moving", move=True, key=key)
     shutil.rmtree(tmp_path / "state")
     import_store(tmp_path / "moving", tmp_path / "state", pinned, key=key)
     assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()
     with toy_keyed.start(tmp_path, publishing=BOTH, key=key) as stream:
         assert stream._carried.records.with_ids.equals(records.with_ids)
-        assert stream._store.present(SCHEMA.domain).codes.tobytes() == present.codes.tobytes()
+        assert stream._store.present(SCHEMA).codes.tobytes() == present.codes.tobytes()
         stream.step(toy_keyed.batch(4), "b4")
     assert check_store(tmp_path / "state", tmp_path / "releases", key=key).problems == ()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +43,11 @@ _MOST = 12
     metavar="KIND",
     help='Count people, "at least 2", patterns (panels), departures, or "depth 5" (points).',
 )
+@click.option(
+    "--mean",
+    metavar="COLUMN",
+    help="The average of a column of numbers; with --question, --from and --to, --every.",
+)
 @click.option("--as-of", type=Whole(), help="The end of this step (the last measured).")
 @click.option("--from", "start", metavar="DAY", help="What came from this day (or step) on; with --to.")
 @click.option("--to", "end", metavar="DAY", help="The last day (or step) of a flow, included.")
@@ -70,6 +76,7 @@ def command(
     columns: tuple[str, ...],
     question: str | None,
     kind: str | None,
+    mean: str | None,
     as_of: int | None,
     start: str | None,
     end: str | None,
@@ -94,6 +101,7 @@ def command(
       dpstream measured releases
       dpstream measured releases --question "rent >= 1000" --confidence 0.99
       dpstream measured releases --column zip --every quarter
+      dpstream measured releases --mean rent --question "zip = '94103'"
       dpstream measured releases --column zip --from 2024-04-01 --to 2024-06-30 --change 2024-01-01/2024-03-31
       dpstream measured releases --out counts.csv
     """
@@ -102,7 +110,13 @@ def command(
     from dpstream.stream.release.flows import AskedFlow
 
     timed = any(one is not None for one in (start, end, earlier, every))
-    if timed and (as_of is not None or question is not None):
+    if mean is not None and (columns or kind or as_of or earlier or as_csv or out):
+        raise ConfigError(
+            "an average goes with few options",
+            where="--mean",
+            allowed="--question, --from, --to, --every, --events, --cover, --confidence, --json",
+        )
+    if timed and mean is None and (as_of is not None or question is not None):
         raise ConfigError(
             "flows are of the number of records, of columns, or of cells of points",
             where="--from, --to, --change, --every",
@@ -133,6 +147,8 @@ def command(
     asked = AskedFlow(names, start, end, earlier, every, events, cover)
     if out is not None:
         _write(release, Path(out), form, _counts(release, asked, as_of), confidence)
+    elif mean is not None:
+        _means(release, mean, question, asked, confidence, as_json)
     elif timed:
         answer = asked.of(release)
         show = _cells if isinstance(answer, Estimate) else _rows
@@ -221,7 +237,13 @@ def _rows(answer: Change | Series, confidence: float, as_csv: bool, as_json: boo
     rows = table.to_pylist()
     names = [name for name in table.column_names if name not in ("low", "high")]
     facts, percent = answer_facts(answer, confidence), f"{100 * confidence:g}"
-    shown = {"names": names, "newest": rows[-_MOST:], "more": len(rows) - _MOST, "percent": percent}
+    shown = {
+        "names": names,
+        "newest": rows[-_MOST:],
+        "more": len(rows) - _MOST,
+        "percent": percent,
+        "whole": "--csv",
+    }
     print_facts("measured_rows", facts, as_json=as_json, wrap=True, **shown)
 
 
@@ -239,6 +261,45 @@ def _cells(estimate: Estimate, confidence: float, as_csv: bool, as_json: bool) -
     print_facts(
         "measured_cells", facts, as_json=as_json, wrap=True, counted=counted, unit=unit, percent=percent
     )
+
+
+def _means(
+    release: PublicRelease, column: str, where: str | None, asked: AskedFlow, confidence: float, as_json: bool
+) -> None:
+    """The average in the table, in a flow, or in the flow of each period."""
+    from dpstream.io.sinks.release_reader import released_schema
+    from dpstream.stream.release.averages import columns_of
+    from dpstream.stream.release.flows import Series
+    from dpstream.stream.release.released_verdicts import average_text
+
+    found = [release.mean(column, where)]
+    if asked.start or asked.end or asked.every:
+        schema = released_schema(release.folder, release.manifest())
+        answer = replace(asked, columns=tuple(columns_of(schema, column, where))).of(release)
+        flows: Any = answer.flows if isinstance(answer, Series) else (answer,)
+        found = [release.mean(column, where, of=one) for one in flows if one is not None]
+    rows = list[dict[str, Any]]()
+    for one in found:
+        ends, span = one.interval(confidence) or (None, None), one.span
+        days = (
+            {} if span is None else {"from": span.first_day or span.first, "to": span.last_day or span.last}
+        )
+        days = {name: str(day) for name, day in days.items()}
+        rows.append({**days, "mean": one.value, "low": ends[0], "high": ends[1]})
+    facts = {
+        "column": column,
+        "where": where,
+        "confidence": confidence,
+        "note": found[-1].note.rstrip("."),
+        "rows": rows,
+    }
+    names = [name for name in rows[0] if name not in ("low", "high")]
+    newest = [
+        {name: average_text(value) if isinstance(value, float) else value for name, value in row.items()}
+        for row in rows[-_MOST:]
+    ]
+    shown = {"names": names, "newest": newest, "more": len(rows) - _MOST, "whole": "--json"}
+    print_facts("measured_rows", facts, as_json=as_json, wrap=True, percent=f"{100 * confidence:g}", **shown)
 
 
 def _answer(

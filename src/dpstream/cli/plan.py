@@ -158,7 +158,7 @@ def _comparable(config: Config) -> bool:
     from dpstream.tools.choosing import contenders
 
     try:
-        return config.expected is not None and len(contenders(config)) > 1
+        return config.expected is not None and sum(one.config is not None for one in contenders(config)) > 1
     except ConfigError:
         return False
 

@@ -20,6 +20,7 @@ from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, che
 from dpstream.core.errors import LimitError
 from dpstream.core.graphical import Model, TreeSizes, tree_cells
 from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Event
@@ -27,6 +28,7 @@ from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.mechanisms import options
 from dpstream.mechanisms.engine import Run, Selector
+from dpstream.mechanisms.joint_groups import draws, noise_of
 from dpstream.mechanisms.limits import check_each, check_fit
 from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE
@@ -105,33 +107,6 @@ class Candidates:
     def columns(self) -> tuple[Clique, ...]:
         """Every column of the workload."""
         return tuple((column,) for column in sorted({i for c in self.workload.cliques for i in c}))
-
-    @cached_property
-    def groups(self) -> tuple[Clique, ...]:
-        """The columns in groups of up to three that are measured together where that pays (as for unions).
-
-        Greedily: the two whose joining lowers the sum of the columns' standard deviations most.
-        """
-        if not self.unions:
-            return self.columns
-        domain, own, current = self.workload.domain, set(self.cliques), list(self.columns)
-
-        def noise(group: Clique) -> float:
-            return sum(math.sqrt(domain.cells(group) / domain.sizes[i]) for i in group)
-
-        while True:
-            whole = sum(noise(group) for group in current)
-            best, joined = len(current) * whole, None
-            for a, b in itertools.combinations(current, 2):
-                both = tuple(sorted(a + b))
-                value = (len(current) - 1) * (whole - noise(a) - noise(b) + noise(both))
-                if both in own and value < best:
-                    best, joined = value, (a, b)
-            if joined is None:
-                return tuple(current)
-            current = [group for group in current if group not in joined] + [
-                tuple(sorted(joined[0] + joined[1]))
-            ]
 
     @cached_property
     def cliques(self) -> tuple[Clique, ...]:
@@ -328,27 +303,43 @@ class AIMPlan(OfflinePlan):
 
     def parts(self) -> tuple[Part, ...]:
         """Columns and rounds; the rounds' own division follows from noisy values."""
-        own = self.candidates
         if self.whole:
-            each = self.budget.scaled(Fraction(1, len(own.cover)))
-            return (Part("measure", len(own.cover), each, f"marginals with {self.noise(each).describe()}"),)
-        total, share = self.budget.scaled(_TOTAL_SHARE), self.recipe.columns_share
-        if self.unit.relation == "replace":
-            total = self.budget.scaled(0)
-        rest = self.budget.scaled(1 - total.amount / self.budget.amount)
-        columns = self.noise(rest.scaled(share / len(own.groups))).describe()
+            return (Part("measure", 1, self.budget, f"marginals with {self._noise_words()}"),)
+        total = self.budget.scaled(self._total_share)
+        rest = self.budget.scaled(1 - self._total_share)
         how = f"selecting ({Selector(rest).describe()}) and measuring ({self.measure_share} of it)"
         lines = (
             Part(
                 "columns and rounds",
                 1,
                 rest,
-                f"columns with {columns} or less; equal rounds of {how}",
+                f"columns with {self._noise_words()} or less; equal rounds of {how}",
             ),
         )
         if not total.amount:
             return lines
         return (Part("total", 1, total, f"number of records with {self.noise(total).describe()}"), *lines)
+
+    @property
+    def _total_share(self) -> Fraction:
+        """Part of the budget for the number of records; none where it is public."""
+        return Fraction(0) if self.unit.relation == "replace" else _TOTAL_SHARE
+
+    @cached_property
+    def first_noises(self) -> list[tuple[tuple[Clique, ...], Noise | HistogramsNoise]]:
+        """What every run measures, in groups of one draw each, with their noise at most: the cover, or the columns."""
+        own, share = self.candidates, Fraction(1)
+        cliques: Sequence[Clique] = [own.cliques[i] for i in own.cover]
+        if not self.whole:
+            cliques, share = own.columns, (1 - self._total_share) * self.recipe.columns_share
+        sizes = [self.workload.domain.cells(clique) for clique in cliques]
+        return [
+            (tuple(cliques[i] for i in group), noise_of(budget, [sizes[i] for i in group], self.unit))
+            for group, budget in draws(sizes, self.budget.scaled(share), self.unit)
+        ]
+
+    def _noise_words(self) -> str:
+        return ", ".join(dict.fromkeys(noise.describe() for _, noise in self.first_noises))
 
     def options(self) -> dict[str, Any]:
         """All options, JSON-able."""
@@ -435,10 +426,10 @@ class AIMPlan(OfflinePlan):
         cover = sum(domain.cells(own.cliques[i]) for i in own.cover)
         if self.whole:
             return cover, cover
-        columns = (sum(map(domain.cells, own.groups)), sum(domain.sizes[i] for (i,) in own.columns))
+        columns = sum(domain.sizes[i] for (i,) in own.columns)
         total, largest = int(self.unit.relation != "replace"), max(map(domain.cells, own.cliques))
         chosen = max((self.recipe.rounds or MAX_ROUNDS) * largest, cover)
-        return total + min(columns), total + max(columns) + chosen
+        return total + columns, total + columns + chosen
 
 
 @dataclass
@@ -452,12 +443,19 @@ class _AIMRun(Run):
         super().__post_init__()
         self.precision = np.zeros(len(self.plan.candidates.cells.cliques))
 
-    def _measure(self, clique: Clique, budget: Budget, *, chosen: bool = False) -> None:
-        """Measure one marginal, and note what that says of the workload's marginals in it."""
-        (fresh,) = self.measure([clique], budget, chosen=chosen)
+    def _measure(self, cliques: Sequence[Clique], budget: Budget, *, chosen: bool = False) -> None:
+        """Measure marginals by one draw, and note what that says of the workload's marginals in them."""
         own = self.plan.candidates
-        for i in own.parts(clique):
-            self.precision[i] += float(own.cells.sizes[i]) / (fresh.variance * self.domain.cells(clique))
+        for fresh in self.measure(cliques, budget, chosen=chosen):
+            for i in own.parts(fresh.clique):
+                self.precision[i] += float(own.cells.sizes[i]) / (fresh.variance * len(fresh.values))
+
+    def _measure_all(self, cliques: Sequence[Clique], share: Fraction) -> None:
+        """Measure these, fixed beforehand, with this share of what is left of the budget, together where that pays."""
+        sizes = [self.domain.cells(clique) for clique in cliques]
+        for group, budget in draws(sizes, self._rest(share), self.plan.unit):
+            self._measure([cliques[i] for i in group], budget)
+        self._fit(self.plan.recipe.final_iterations)
 
     def _fit(self, iterations: int) -> None:
         recipe = self.plan.recipe
@@ -480,27 +478,16 @@ class _AIMRun(Run):
     def measure_total(self) -> float:
         """Measure the number of records, unless it is public."""
         if self.public_total is None:
-            self._measure((), self.plan.budget.scaled(_TOTAL_SHARE))
+            self._measure([()], self.plan.budget.scaled(_TOTAL_SHARE))
         return self.total[0]
 
     def measure_columns(self, share: Fraction) -> None:
-        """Measure all columns, or groups of them, each with an equal part of this share of what is left of the budget;
-        one by one where the model could not hold a group."""
-        groups, each = list[Clique](), self.plan.candidates.groups
-        for group in each:
-            held = tree_cells(self.domain, [*groups, group]) <= self.plan.recipe.max_cells
-            groups += [group] if held else [(column,) for column in group]
-        budget = self._rest(share / len(groups))
-        for group in groups:
-            self._measure(group, budget)
-        self._fit(self.plan.recipe.final_iterations)
+        """Measure all columns with this share of what is left of the budget."""
+        self._measure_all(self.plan.candidates.columns, share)
 
     def measure_all(self, cover: Sequence[int]) -> OfflineRun:
-        """Measure all of these with equal parts of what is left of the budget, and select nothing."""
-        each = self._rest(Fraction(1, len(cover)))
-        for i in cover:
-            self._measure(self.plan.candidates.cliques[i], each)
-        self._fit(self.plan.recipe.final_iterations)
+        """Measure all of these with what is left of the budget, and select nothing."""
+        self._measure_all([self.plan.candidates.cliques[i] for i in cover], Fraction(1))
         return self.outcome()
 
     def select_and_measure(self, rounds: int) -> OfflineRun:
@@ -520,7 +507,7 @@ class _AIMRun(Run):
             exact = scores, np.ones_like(scores)
             chosen = own.cliques[self.select(exact, Fraction(own.sensitivity), allowed, select)]
             self.rounds += 1
-            self._measure(chosen, measure, chosen=True)
+            self._measure([chosen], measure, chosen=True)
             tree.add(chosen)
             if number < rounds - 1:
                 self._fit(plan.recipe.iterations)
@@ -537,4 +524,4 @@ class _AIMRun(Run):
         """What the run released."""
         total, variance = self.total
         model, measured, outputs = self.model.with_total(total), tuple(self.measured), tuple(self.outputs)
-        return OfflineRun(model, variance, measured, outputs, self.rounds, self.spent)
+        return OfflineRun(model, variance, measured, outputs, self.rounds, self.spent, tuple(self.sums))

@@ -43,7 +43,7 @@ def table_facts(
 def headline_facts(
     labels: Sequence[str],
     share: Fraction,
-    draws: Sequence[tuple[Sequence[int], Noise | HistogramsNoise]],
+    draws: Sequence[tuple[Sequence[Any], Noise | HistogramsNoise]],
     *,
     all_columns: bool,
 ) -> dict[str, Any]:

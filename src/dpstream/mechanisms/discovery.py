@@ -5,15 +5,17 @@ Trusted base: kernel (which values are published).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 
+from dpstream.core.contracts import UndiscoveredCounts
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, Randomness
 from dpstream.core.privacy.discovery import Threshold
+from dpstream.core.schema.discrete import Found
 from dpstream.core.schema.pattern import Pattern, may_enter
 
 #: Counts that get noise at a time.
@@ -70,3 +72,26 @@ class Rule:
         if value in self.known:
             return False
         return may_enter(value) if self.pattern is None else self.pattern.rank(value) is not None
+
+
+def entering(
+    rules: Mapping[str, Rule],
+    counts: UndiscoveredCounts | None,
+    span: tuple[int, int],
+    randomness: Randomness,
+) -> dict[str, list[Found]]:
+    """The values of each column that enter with the step after a discovery epoch, with their noisy counts.
+
+    Args:
+        span: the epoch before, and this one, by their last steps.
+
+    Errors:
+        ConfigError: the batch grants no values; nothing was drawn.
+    """
+    if counts is None:
+        what = "the batch lacks the values of its records"
+        raise ConfigError(what, where="mechanism", allowed="a stream of dp.open")
+    begun, end = span
+    passed = {column: rule.publish(counts.of(column, begun), randomness) for column, rule in rules.items()}
+    found = {column: [Found(value, end + 1, n) for value, n in values] for column, values in passed.items()}
+    return {column: values for column, values in found.items() if values}

@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import ROUND_CEILING, Context, Decimal
 from fractions import Fraction
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
-from dpstream.core.contracts import check_share, check_whole
+from dpstream.core.contracts import Part, check_share, check_whole
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Budget, EventUnit, exact_amount
 from dpstream.core.privacy.discovery import Threshold
 from dpstream.core.privacy.entries import Entry, delta_of_periods
-from dpstream.core.schema.discrete import Categorical
+from dpstream.core.schema.discrete import Categorical, Found
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.pattern import Pattern
 from dpstream.mechanisms.discovery import Rule
+from dpstream.mechanisms.grown_tables import room_of
+
+#: Ends of discovery epochs that a plan lists.
+_LISTED_ENDS = 8
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,19 @@ class Discovery:
     @property
     def _without(self) -> list[OpenColumn]:
         return [column for column in self.columns if column.pattern is None]
+
+    def check(self, domain: Domain, **beside: Any) -> None:
+        """ConfigError: a column that the domain lacks, or something beside that follows fixed cells."""
+        for column in self.columns:
+            domain.index(column.name)
+        for name, value in beside.items():
+            if value is not None:
+                what = f"values cannot be discovered beside a {name}"
+                raise ConfigError(what, where="[discovery]", allowed=f"no {name}, or a list of values")
+
+    def up_to(self, steps: int) -> Discovery:
+        """The same with epochs of so many steps at most."""
+        return replace(self, year=steps if self.year is None else min(self.year, steps))
 
     def as_option(self) -> dict[str, Any]:
         """For manifests and the plan's hash."""
@@ -164,14 +183,38 @@ class Discoveries:
             most = left if most is None else min(most, left)
         return Rule(self.thresholds[column], frozenset({*entered, *own.known, *own.nulls}), own.pattern, most)
 
+    def rules(
+        self,
+        domain: Domain,
+        found: Mapping[str, Sequence[Found]],
+        headlines: Sequence[Clique],
+        max_cells: int,
+    ) -> dict[str, Rule]:
+        """How the epoch of each column is published, with as many values as the headlines and the table's model take.
+
+        Args:
+            domain: with all that was ``found`` before.
+        """
+        return {
+            name: self.rule(
+                name, [one.value for one in found.get(name, ())], room_of(domain, name, headlines, max_cells)
+            )
+            for name in self.columns
+        }
+
+    def part(self, times: int, budget: Budget) -> Part:
+        """What an event of a unit with so many pays for it."""
+        return Part("discover", times, budget, self.describe())
+
     def describe(self) -> str:
         """What it publishes, for plans."""
         laws = [f"{name}, {law.noise.describe()}, above {law.tau}" for name, law in self.thresholds.items()]
         return "counts of new values: " + "; ".join(laws)
 
-    def facts(self) -> list[dict[str, Any]]:
-        """Of each column the noise, and how often a value must occur in an epoch to enter. Public."""
-        return [
+    def facts(self, borders: Iterable[int]) -> dict[str, Any]:
+        """Of each column the noise, and how often a value must occur in an epoch to enter; and the first epochs' ends,
+        of these steps. Public."""
+        columns = [
             {
                 "column": name,
                 "noise": threshold.noise.describe(),
@@ -182,6 +225,8 @@ class Discoveries:
             }
             for name, threshold in self.thresholds.items()
         ]
+        ends = list(islice(self.ends(borders), _LISTED_ENDS))
+        return {"columns": columns, "ends": ends, "year": self.recipe.year, "delta": str(self.delta)}
 
     def _column(self, name: str) -> OpenColumn:
         return next(column for column in self.recipe.columns if column.name == name)

@@ -86,7 +86,7 @@ def check_headline(domain: Domain, headline: Any, share: Any, max_cells: int) ->
     return tuple(tuple(columns) for columns in headline), exact
 
 
-def headline_words(draws: Sequence[tuple[Sequence[int], Noise | HistogramsNoise]]) -> str:
+def headline_words(draws: Sequence[tuple[Sequence[Any], Noise | HistogramsNoise]]) -> str:
     """How headlines get their noise, by the groups of one draw each; for plans."""
     alone = [noise.describe() for group, noise in draws if len(group) == 1]
     shared = [

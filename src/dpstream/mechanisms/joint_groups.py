@@ -164,10 +164,3 @@ def noise_of(budget: Budget, sizes: Sequence[int], unit: Event) -> Noise | Histo
 def weight_of(cost: float) -> int:
     """A cost as a whole number, by which budgets are divided exactly."""
     return max(1, round(_GRID * cost))
-
-
-def split_budget(budget: Budget, headlines: int, share: Fraction) -> tuple[Budget, Budget | None]:
-    """What is left for everything else, and the budget of each headline marginal; without headlines all, and None."""
-    if not headlines:
-        return budget, None
-    return budget.scaled(1 - share), budget.scaled(share / headlines)

@@ -42,6 +42,7 @@ class OfflineRun:
         outputs: the same measurements as whole numbers, for publishing.
         rounds: how many selections were made.
         spent: the amount of the budget that the parts add up to.
+        sums: for each draw, what it says of the number of records.
     """
 
     model: Model
@@ -50,6 +51,7 @@ class OfflineRun:
     outputs: tuple[RunOutput, ...] = ()
     rounds: int = 0
     spent: Fraction = Fraction(0)
+    sums: tuple[Measurement, ...] = ()
 
     @property
     def total(self) -> float:

@@ -48,7 +48,7 @@ class RunOutput:
 
         Args:
             kind: tells apart who measured it.
-            chosen: whether it was measured because of what was measured before; the query says so then.
+            chosen: whether it was measured because of what was measured before; the query lists it then.
         """
         columns = [[domain.names[i] for i in clique] for clique in cliques]
         query: dict[str, Any] = {"kind": "marginals", "columns": columns}
@@ -56,7 +56,9 @@ class RunOutput:
         if not isinstance(noise, HistogramsNoise):
             (marginal,) = columns
             query, name = marginal_query(marginal), " x ".join(marginal) if marginal else "number"
-        return cls(f"{kind} {name}".strip(), {**query, **({"chosen": True} if chosen else {})}, values, noise)
+        return cls(
+            f"{kind} {name}".strip(), {**query, **({"chosen": columns} if chosen else {})}, values, noise
+        )
 
 
 def measurements_of(

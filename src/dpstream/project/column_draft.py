@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import datetime as dt
 import decimal
-import math
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,7 +24,7 @@ from dpstream.core.schema.column import Column
 from dpstream.core.schema.dates import Date, DateTime, read_date, read_time
 from dpstream.core.schema.discrete import Boolean, Categorical
 from dpstream.core.schema.numeric import Integer, Ordered, Real
-from dpstream.project.schema_file import toml_key
+from dpstream.project.schema_file import toml_key, toml_value
 
 #: Rows that are looked at.
 _ROWS = 100_000
@@ -193,8 +192,9 @@ MAX_VALUES = 100
 MAX_NUMBERS = 50
 #: Words beside at least so many numbers, in at most such a share of the rows, are other values: "unknown", "n/a".
 _WORDS, _NUMBERS, _OF_ROWS = 3, 10, 0.1
-_BINS = 10
 _FEW_ROWS = 20
+#: Bins end at the outer of these shares of the numbers, where those beyond go to the first and last bin.
+_OUTER, _INNER = (0.01, 0.99), (*np.arange(1, 10) / 10, 0.95)
 
 
 @dataclass(frozen=True)
@@ -207,16 +207,23 @@ class Guess:
 
 @dataclass(frozen=True)
 class _Bins:
-    """Labels of the bins that every drafted column gets, and whether its edges are the bounds alone."""
+    """Labels of the bins that every drafted column gets, whether its edges are the bounds alone, and whether numbers
+    beyond them go to the outer bins."""
 
     missing: str | None
     other: str | None
     bounds_only: bool
+    clips: bool
 
     def edges(self, values: NDArray[np.float64], finest: int = -300) -> list[float]:
         """Drafted edges; what is not needed is not read off the data."""
-        found = nice_edges(values, finest)
+        found = nice_edges(values, finest, _OUTER if self.clips else (0.0, 1.0))
         return [found[0], found[-1]] if self.bounds_only else found
+
+    @property
+    def outside(self) -> str | None:
+        """What happens to numbers beyond the edges."""
+        return "clip" if self.clips else None
 
 
 def guess_column(name: str, values: Any, *, bins: bool = True, bounds_only: bool = False) -> Guess:
@@ -239,11 +246,12 @@ def guess_column(name: str, values: Any, *, bins: bool = True, bounds_only: bool
     missing = _label(full, "missing") if bins or len(full) < len(flat) else None
     if not len(full):
         return Guess(None, "it holds nothing")
-    made = _Bins(missing, _label(full, "other") if bins else None, bounds_only)
+    made = _Bins(missing, _label(full, "other") if bins else None, bounds_only, bins and not bounds_only)
     guess = _by_type(name, full, made)
     if guess.column is None:
         return guess
-    return Guess(replace(guess.column, other=made.other, missing=made.missing))
+    clips = "outside" in guess.column.spec()
+    return Guess(replace(guess.column, other=None if clips else made.other, missing=made.missing))
 
 
 def _label(full: Any, word: str) -> str:
@@ -286,7 +294,8 @@ def _text(name: str, full: Any, bins: _Bins) -> Guess:
     # A leading zero makes a number a code: ZIP codes, car plates, ids.
     coded = pc.any(pc.match_substring_regex(distinct, r"^[+-]?0\d")).as_py()
     if not coded:
-        full = full if bins.other is None else _without_words(full)
+        numbers = full if bins.other is None else _without_words(full)
+        bins, full = replace(bins, clips=bins.clips and len(numbers) == len(full)), numbers
         whole, integers, readable, floats = arrow.text_numbers(full)
         if whole.all():
             return _integer(name, integers, bins)
@@ -332,41 +341,46 @@ def _integer(name: str, values: NDArray[np.int64], bins: _Bins) -> Guess:
     if furthest >= arrow.INEXACT // 2:
         return Guess(None, "its numbers are too large for bins")
     edges = tuple(int(edge) for edge in bins.edges(values.astype(np.float64), finest=0))
-    return Guess(Integer(name, edges=edges))
+    return Guess(Integer(name, edges=edges, outside=bins.outside))
 
 
 def _real(name: str, values: NDArray[np.float64], bins: _Bins) -> Guess:
     if np.abs(values).max() > 1e300:
         return Guess(None, "its numbers are too large for bins")
-    return Guess(Real(name, tuple(bins.edges(values))))
+    return Guess(Real(name, tuple(bins.edges(values)), outside=bins.outside))
 
 
-def nice_edges(values: NDArray[np.float64], finest: int = -300) -> list[float]:
-    """About ten bins near the deciles, with short decimal edges that hold every value.
+def nice_edges(
+    values: NDArray[np.float64], finest: int = -300, ends: tuple[float, float] = (0.0, 1.0)
+) -> list[float]:
+    """Bins near the deciles, and one more near the 95 %, with short edges: multiples of 1, 2 or 5 times a power of ten
+    that is finer than half of the way to the next quantile, and of nothing below ``10 ** finest``.
 
-    An edge keeps two digits of itself or of the whole span, whichever is finer, and nothing below
-    ``10 ** finest``.
+    Args:
+        ends: the shares of the numbers at which bins begin and end; by default they hold every number.
 
     >>> nice_edges(np.linspace(3.07, 96.4, 1000))
-    [3.0, 12.0, 22.0, 31.0, 40.0, 50.0, 59.0, 68.0, 78.0, 87.0, 97.0]
+    [2.0, 12.0, 22.0, 32.0, 40.0, 50.0, 60.0, 68.0, 78.0, 88.0, 92.0, 98.0]
     """
-    low, high = float(values.min()), float(values.max())
-    inner = np.quantile(values, np.arange(1, _BINS) / _BINS).tolist()
-    edges = [_nice(edge, high - low, finest) for edge in inner]
-    first = _nice(low, high - low, finest, decimal.ROUND_FLOOR)
-    last = _nice(high, high - low, finest, decimal.ROUND_CEILING)
-    if 0 < first < (high - low) / 100:
+    marks = np.quantile(values, sorted((ends[0], *_INNER, ends[1])))
+    places, gaps = np.unique(marks).tolist(), np.diff(np.unique(marks)).tolist()
+    near = [min(pair) for pair in zip([*gaps[:1], *gaps], [*gaps, *gaps[-1:]], strict=True)] or [0.0]
+    first = _nice(places[0], near[0], finest, decimal.ROUND_FLOOR)
+    last = _nice(places[-1], near[-1], finest, decimal.ROUND_CEILING)
+    if 0 < first < (places[-1] - places[0]) / 100:
         first = 0.0
     if first == last:
         last = _next_nice(first, finest)
+    edges = [_nice(place, gap, finest) for place, gap in zip(places, near, strict=True)][1:-1]
     return [first, *sorted({edge for edge in edges if first < edge < last}), last]
 
 
-def _nice(value: float, span: float, finest: int, rounding: str = decimal.ROUND_HALF_EVEN) -> float:
-    sizes = [_exponent(x) - 1 for x in (value, span) if 0 < abs(x) < math.inf]
-    exponent = max(min(sizes, default=0), finest)
-    with decimal.localcontext(prec=400):
-        unit = decimal.Decimal(1).scaleb(exponent)
+def _nice(value: float, gap: float, finest: int, rounding: str = decimal.ROUND_HALF_EVEN) -> float:
+    """A number near another, short enough that the next one, so far away, has another."""
+    size = decimal.Decimal(repr(gap / 2.0 or abs(value) / 10.0))
+    with decimal.localcontext(prec=700):
+        unit = decimal.Decimal(1).scaleb(max(size.adjusted() if size.is_finite() else finest, finest))
+        unit *= next((digit for digit in (5, 2) if size >= digit * unit), 1)
         steps = (decimal.Decimal(repr(value)) / unit).to_integral_value(rounding)
         return float(steps * unit)
 
@@ -481,7 +495,20 @@ def schema_facts(
         "listed": any("values" in column["open"] for column in columns),
         "bins": bins,
         "bounds_only": bounds_only,
+        "edges_from": any("outside" in column["spec"] for column in columns),
     }
+
+
+def edge_sentences(guesses: Mapping[str, Guess], public: Collection[str]) -> list[str]:
+    """Edges near quantiles, for columns whose edges the owner has to fill in: private, for the owner's eyes only."""
+    specs = {name: {} if guess.column is None else guess.column.spec() for name, guess in guesses.items()}
+    found = [
+        f"{name}: edges = {toml_value(spec['edges'])}"
+        for name, spec in specs.items()
+        if "outside" in spec and not {ALL, name} & {*public}
+    ]
+    outside = 'edges near quantiles (1 to 99 %) are outside the guarantee: keep edges_from = "data"'
+    return [*found, outside] if found else []
 
 
 def _column_facts(name: str, guess: Guess, public: bool) -> dict[str, Any]:

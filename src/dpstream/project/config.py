@@ -158,11 +158,15 @@ class Settings:
 
     def declared_public(self) -> tuple[str, ...]:
         """What the source and the guesses leave open to whoever watches, in sentences."""
-        guesses = expected_words(self.expected)
-        if not self.bound_from_data:
-            return guesses
-        bound = f"the bound max_events = {bound_of(self.unit)} was read off private records"
-        return (*guesses, f"{bound}, which the guarantee does not cover")
+        read_off = []
+        if self.bound_from_data:
+            read_off.append(f"the bound max_events = {bound_of(self.unit)} was")
+        if self._schema.edges_from_data:
+            read_off.append("edges of numbers were")
+        sentences = [
+            f"{what} read off private records, which the guarantee does not cover" for what in read_off
+        ]
+        return (*expected_words(self.expected), *sentences)
 
     def pinned(self) -> dict[str, Any] | None:
         """The public facts of how records are cut into steps; None where nothing is said of it."""

@@ -34,6 +34,7 @@ from dpstream.project.column_draft import (
     SAMPLE_ROWS,
     Drafted,
     coordinates,
+    edge_sentences,
     followers,
     guess_column,
     guess_columns,
@@ -41,7 +42,7 @@ from dpstream.project.column_draft import (
     schema_facts,
     whose_column,
 )
-from dpstream.project.contribution_bounds import bound_sentences
+from dpstream.project.contribution_bounds import bound_sentences, yearly_sentence
 from dpstream.project.drafted_tables import (
     DatabaseTable,
     dated_panel,
@@ -298,14 +299,21 @@ def draft_config(
         guesses = guess_columns(table, attributes, **made)
         if ask is not None and not public:
             public = ask(_columns_question(attributes)) or ()
-        discovers = feed is None and proposed.mechanism == DEFAULT_MECHANISM
+        if tell is not None:
+            for sentence in edge_sentences(guesses, public):
+                tell(sentence)
+        discovers = proposed.mechanism == (DEFAULT_MECHANISM if feed is None else "census")
         schema = schema_facts(
             guesses, followers(table, attributes), public=public, discovers=discovers, **made
         )
     stream = {"name": name or _stream_name(path)} | _unit(limits, whose)
+    by_days = time_column if "every" in source else None
     if whose is not None and "max_events" in stream and tell is not None:
         counts = table.column(whose).drop_null().value_counts().field("counts")
-        for sentence in bound_sentences(counts.to_pylist()):
+        sentences = bound_sentences(counts.to_pylist())
+        if sentences and by_days:
+            sentences[-1:-1] = [yearly_sentence(_events_of_years(table, whose, by_days))]
+        for sentence in sentences:
             tell(sentence)
     # What grows without an end has no size; people are there in every step.
     expect: dict[str, Any] = {"size": Drafted(1000)} if feed is not None or limits.people else {}
@@ -314,9 +322,10 @@ def draft_config(
     if ask is not None:
         source, stream = _answered(ask, source), _answered(ask, stream)
         expect, budget = _answered(ask, expect), _answered(ask, budget)
+    offered = ("returns",) if keyed is not None else ("per",) if by_days and "max_events" in stream else ()
     about = _about(proposed, mechanism, feed, dated=dated is not None, person=whose is not None)
     sections = [
-        _section("stream", stream, _rows("stream", limits), offered=() if keyed is None else ("returns",)),
+        _section("stream", stream, _rows("stream", limits), offered=offered),
         _section("source", source, _rows("source", limits, changes=keyed is not None)),
         _section("expect", expect, offered=() if keyed is not None or limits.people else ("order",)),
         _mechanism(family, proposed.mechanism) | {"about": about},
@@ -499,6 +508,19 @@ def _unit(limits: Limits, person_column: str | None) -> dict[str, Any]:
     return {"unit": unit, "total": "public" if unit.endswith("replace") else "private"}
 
 
+def _events_of_years(table: Any, whose: str, time_column: str) -> list[int]:
+    """How many records each person has in each year with one. Private."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    times = table.column(time_column).cast(pa.string())
+    years = pc.utf8_slice_codeunits(pc.utf8_ltrim_whitespace(times), 0, 4)
+    known = pa.table({"user": table.column(whose), "year": years}).drop_null()
+    return list(
+        known.group_by(["user", "year"]).aggregate([([], "count_all")]).column("count_all").to_pylist()
+    )
+
+
 def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dict[str, Any]:
     """How the records are cut into steps."""
     if time_column is None:
@@ -597,6 +619,10 @@ def _mechanism(family: Family, name: str) -> dict[str, Any]:
     return _section("mechanism", written, {"name": keys_of("mechanism")["name"], **rows}, offered=rows)
 
 
+#: What a key that is offered as a comment says in place of dots.
+_EXAMPLES = {"per": "year"}
+
+
 def _section(
     name: str, written: Mapping[str, Any], rows: Mapping[str, Key] | None = None, offered: Iterable[str] = ()
 ) -> dict[str, Any]:
@@ -605,7 +631,10 @@ def _section(
     lines = []
     for key in dict.fromkeys((*written, *offered)):
         row = known[key] if key not in written else replace(known[key], default=None)
-        line = _line(key, written[key]) if key in written else f"# {key} = {_default(row)}"
+        if key in written:
+            line = _line(key, written[key])
+        else:
+            line = f"# {key} = {toml_value(_EXAMPLES[key]) if key in _EXAMPLES else _default(row)}"
         lines.append({"about": row.about, "line": line})
     return {"name": name, "about": [], "rows": lines}
 

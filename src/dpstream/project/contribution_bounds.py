@@ -6,7 +6,7 @@ Trusted base: owner (shows the owner counts of private records).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 #: A bound is shown that leaves so many of a hundred users whole.
 PERCENTILES = (90, 95, 99)
@@ -29,15 +29,24 @@ def bound_sentences(events: Iterable[int], chosen: int | None = None) -> list[st
     for percent in PERCENTILES:
         bound = ascending[math.ceil(len(ascending) * percent / 100) - 1]
         names.setdefault(bound, []).append(f"{percent}th percentile of users")
-    every = sum(ascending)
-    sentences = []
-    for bound, which in sorted(names.items()):
-        lost = _percent(sum(number - bound for number in ascending if number > bound) / every)
-        about = ", ".join(which)
-        sentences.append(
-            f"a bound of {bound} ({about}) leaves out {lost} of the events, at {bound} times the noise"
-        )
+    sentences = [_leaves_out(bound, ascending, ", ".join(which)) for bound, which in sorted(names.items())]
     return [*sentences, _OUTSIDE]
+
+
+def yearly_sentence(events: Iterable[int]) -> str:
+    """The same of the 95th percentile of users in a year, where the bound counts anew each year. Private.
+
+    Args:
+        events: how many events each user has in each year with one.
+    """
+    ascending = sorted(events)
+    bound = ascending[math.ceil(len(ascending) * 95 / 100) - 1]
+    return f'with per = "year", {_leaves_out(bound, ascending, "95th percentile of users in a year")}'
+
+
+def _leaves_out(bound: int, events: Sequence[int], about: str) -> str:
+    lost = _percent(sum(max(0, number - bound) for number in events) / sum(events))
+    return f"a bound of {bound} ({about}) leaves out {lost} of the events, at {bound} times the noise"
 
 
 def _percent(share: float) -> str:

@@ -93,6 +93,7 @@ def _columns() -> dict[str, Any]:
             "file": TEXT,
             "format": words(1),
             "confirmed": {"type": "boolean"},
+            "edges_from": words("public", "data"),
             "ignore": TEXTS,
             "null_values": {"type": "array", "items": {"type": "string"}},
             "columns": {"type": "object", "additionalProperties": column},

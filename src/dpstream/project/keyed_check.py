@@ -23,7 +23,6 @@ from dpstream.stream.store.summed_rows import PresentChange
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Domain
     from dpstream.io.sources import StepInput
     from dpstream.stream.store.store import Store
 
@@ -55,9 +54,9 @@ class _Memory:
     last_step: int = 0
     departed: set[bytes] = field(default_factory=set)
 
-    def present(self, domain: Domain) -> PresentTable:
+    def present(self, schema: Schema) -> PresentTable:
         """No record, before step 1."""
-        return PresentTable.empty(domain)
+        return PresentTable.empty(schema.domain)
 
     def any_departed(self, keys: NDArray[np.uint64]) -> bool:
         """Whether any of these keys left before."""
@@ -86,7 +85,7 @@ class KeyedCheck:
 
     def __post_init__(self) -> None:
         self.present = PresentTable.empty(self.schema.domain)
-        self._records = Admission(self.schema.domain, self.unit, cast("Store", self._memory))
+        self._records = Admission(self.schema, self.unit, cast("Store", self._memory))
 
     def add(self, entry: StepInput) -> str | None:
         """Take a step. A sentence where it would stop the stream; nobody and no number is named.

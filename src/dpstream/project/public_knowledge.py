@@ -105,7 +105,7 @@ _TAKEN = {
     "headline": ("[accuracy] headline", "measures no headlines", 'name = "pooled" or "census"'),
     "prior": ("[prior]", "takes no prior", 'name = "pooled" or "census"'),
     "season": ("[stream] season", "knows no seasons", 'name = "pooled"'),
-    "discovery": ('values = "discover"', "discovers no values", 'name = "pooled"; or a list of values'),
+    "discovery": ('values = "discover"', "discovers no values", 'name = "pooled" or "census"; or a list'),
 }
 
 

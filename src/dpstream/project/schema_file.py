@@ -17,7 +17,17 @@ from dpstream.core.schema.numeric import number_text
 from dpstream.core.schema.schema import column_from, unknown_key
 from dpstream.project.constraint_file import read_constraints, read_levels
 
-_SCHEMA_KEYS = ("columns", "confirmed", "constraints", "file", "format", "ignore", "levels", "null_values")
+_SCHEMA_KEYS = (
+    "columns",
+    "confirmed",
+    "constraints",
+    "edges_from",
+    "file",
+    "format",
+    "ignore",
+    "levels",
+    "null_values",
+)
 
 
 def read_schema(
@@ -106,12 +116,15 @@ def _build(table: Mapping[str, Any], place: str, base: Path | None) -> Schema:
     confirmed = table.get("confirmed", True)
     if not isinstance(confirmed, bool):
         raise SchemaError(f"confirmed = {confirmed!r} cannot be used", where=place, allowed="true, false")
+    edges_from = table.get("edges_from", "public")
+    if edges_from not in ("public", "data"):
+        raise SchemaError(f"edges_from = {edges_from!r} cannot be used", where=place, allowed="public, data")
     built = tuple(column_from(name, spec, f"{place} column {name!r}") for name, spec in columns.items())
     others = {key: table[key] for key in ("ignore", "null_values") if key in table}
     if "constraints" in table:
         built, others["constraints"] = read_constraints(table["constraints"], built, place, base)
     try:
-        schema = Schema(built, confirmed=confirmed, **others)
+        schema = Schema(built, confirmed=confirmed, edges_from_data=edges_from == "data", **others)
     except SchemaError as error:
         raise SchemaError(error.what, where=place, allowed=error.allowed) from None
     return read_levels(table.get("levels", {}), schema, place, base)
@@ -122,6 +135,8 @@ def write_schema(schema: Schema) -> str:
     lines = ["[schema]"]
     if not schema.confirmed:
         lines.append("confirmed = false")
+    if schema.edges_from_data:
+        lines.append('edges_from = "data"')
     if schema.ignore:
         lines.append(f"ignore = {toml_value(list(schema.ignore))}")
     if schema.null_values != ("",):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -211,11 +212,13 @@ class Newest:
         manifest: of its step.
         file: of the table, beside the manifest.
         columns: names and types of schema.org.
+        counts: ``counts.csv`` beside the releases, where it is there.
     """
 
     manifest: dict[str, Any]
     file: str
     columns: tuple[tuple[str, str], ...]
+    counts: bytes | None = None
 
 
 def newest_release(folder: Path) -> Newest | None:
@@ -233,7 +236,8 @@ def newest_release(folder: Path) -> Newest | None:
         return None
     manifest = read_manifest(folder, max(steps))
     names = [name for name in manifest["files"] if name.startswith("table.") and "metadata" not in name]
-    return Newest(manifest, names[0], _columns(folder, manifest)) if names else None
+    counts = (folder / COUNTS).read_bytes() if (folder / COUNTS).is_file() else None
+    return Newest(manifest, names[0], _columns(folder, manifest), counts) if names else None
 
 
 def _columns(folder: Path, manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -251,6 +255,24 @@ def _type(arrow: str) -> str:
     ('sc:Text', 'sc:Integer', 'sc:DateTime')
     """
     return next((kind for start, kind in _TYPES.items() if arrow.startswith(start)), "sc:Text")
+
+
+#: The counts beside the releases, and what a catalogue says of them.
+COUNTS = "counts.csv"
+_COUNTS = "Measured numbers of records that came, left and are present, with 95 % intervals."
+#: Their columns: name, type of schema.org, meaning.
+COUNT_COLUMNS = (
+    ("from", "sc:Text", "First day or step of the period; none for records that are present."),
+    ("to", "sc:Text", "Last day or step."),
+    ("kind", "sc:Text", "came, left or present."),
+    ("column", "sc:Text", "Which column; all: the number of records."),
+    ("value", "sc:Text", "Label of the value."),
+    ("count", "sc:Float", "Measured number of records; noise may make it negative."),
+    ("standard_error", "sc:Float", "Of the count."),
+    ("low95", "sc:Float", "Lower end of a 95 % interval."),
+    ("high95", "sc:Float", "Upper end of it."),
+    ("status", "sc:Text", "exact, least squares (no interval) or not known."),
+)
 
 
 def registry(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict[str, Any]:
@@ -318,10 +340,10 @@ def registry(config: Config, facts: Facts, newest: Newest | None, date: str) -> 
     }
 
 
-def croissant(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict[str, Any]:
+def croissant(config: Config, facts: Facts, newest: Newest | None, date: str | None) -> dict[str, Any]:
     """Croissant 1.0 (schema.org with terms of ML Commons) of the newest table."""
     found = _needed(config, newest, "Croissant")
-    manifest, file, stored = found.manifest, found.file, found.manifest["files"][found.file]
+    manifest, file = found.manifest, found.file
     publication, label = config.publication, manifest["label"]
     return _without_none(
         {
@@ -341,39 +363,32 @@ def croissant(config: Config, facts: Facts, newest: Newest | None, date: str) ->
             "distribution": [
                 {
                     "@type": "cr:FileObject",
-                    "@id": file,
-                    "name": file,
-                    "contentUrl": _at(config, manifest, file),
-                    "contentSize": f"{stored['bytes']} B",
-                    "encodingFormat": _media(file),
-                    "sha256": stored["sha256"],
+                    "@id": name,
+                    "name": name,
+                    "contentUrl": address,
+                    "contentSize": f"{size} B",
+                    # Croissant's readers know Parquet by this name.
+                    "encodingFormat": "application/x-parquet" if name.endswith(".parquet") else _media(name),
+                    "sha256": digest,
                 }
+                for name, address, size, digest in _files(config, found, [file])
             ],
             "recordSet": [
-                {
-                    "@type": "cr:RecordSet",
-                    "@id": "records",
-                    "name": "records",
-                    "description": label["words"],
-                    "field": [
-                        {
-                            "@type": "cr:Field",
-                            "@id": f"records/{quote(column)}",
-                            "name": column,
-                            "dataType": kind,
-                            "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
-                        }
-                        for column, kind in found.columns
-                    ],
-                }
+                _record_set("records", file, label["words"], [(*column, None) for column in found.columns]),
+                *(
+                    [_record_set("counts", COUNTS, _COUNTS, COUNT_COLUMNS)]
+                    if found.counts is not None
+                    else []
+                ),
             ],
         }
     )
 
 
-def dcat(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict[str, Any]:
+def dcat(config: Config, facts: Facts, newest: Newest | None, date: str | None) -> dict[str, Any]:
     """DCAT 3 (W3C) of the newest table, as JSON-LD."""
-    manifest, publication = _needed(config, newest, "DCAT").manifest, config.publication
+    found, publication = _needed(config, newest, "DCAT"), config.publication
+    manifest = found.manifest
     described = _described(config, manifest)
     period = str(manifest["period"] or "").split("/")
     dated = len(period) == 2
@@ -396,7 +411,7 @@ def dcat(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict
             "dct:title": described["name"],
             "dct:description": described["description"],
             "dct:identifier": manifest["stream_id"],
-            "dct:issued": {"@value": date, "@type": "xsd:date"},
+            "dct:issued": None if date is None else {"@value": date, "@type": "xsd:date"},
             "dcat:version": str(manifest["step"]),
             "dct:provenance": {
                 "@type": "dct:ProvenanceStatement",
@@ -419,17 +434,17 @@ def dcat(config: Config, facts: Facts, newest: Newest | None, date: str) -> dict
             "dcat:distribution": [
                 {
                     "@type": "dcat:Distribution",
-                    "dct:title": file,
-                    "dcat:downloadURL": {"@id": _at(config, manifest, file)},
-                    "dcat:mediaType": _media(file),
-                    "dcat:byteSize": stored.get("bytes"),
+                    "dct:title": name,
+                    "dcat:downloadURL": {"@id": address},
+                    "dcat:mediaType": _media(name),
+                    "dcat:byteSize": size,
                     "spdx:checksum": {
                         "@type": "spdx:Checksum",
                         "spdx:algorithm": "spdx:checksumAlgorithm_sha256",
-                        "spdx:checksumValue": stored["sha256"],
+                        "spdx:checksumValue": digest,
                     },
                 }
-                for file, stored in manifest["files"].items()
+                for name, address, size, digest in _files(config, found, manifest["files"])
             ],
         }
     )
@@ -463,9 +478,38 @@ def _described(config: Config, manifest: Mapping[str, Any]) -> dict[str, str]:
     return {"name": publication.title or config.name, "description": f"{about}{manifest['label']['words']}"}
 
 
-def _at(config: Config, manifest: Mapping[str, Any], file: str) -> str:
+def _files(config: Config, newest: Newest, names: Iterable[str]) -> list[tuple[str, str, int | None, str]]:
+    """Name, address, size and SHA-256 of some files of the newest step, and of the counts."""
+    step, stored = f"step-{int(newest.manifest['step']):06d}", newest.manifest["files"]
+    found = [(n, _at(config, f"{step}/{n}"), stored[n].get("bytes"), str(stored[n]["sha256"])) for n in names]
+    if newest.counts is not None:
+        digest = hashlib.sha256(newest.counts).hexdigest()
+        found.append((COUNTS, _at(config, COUNTS), len(newest.counts), digest))
+    return found
+
+
+def _record_set(
+    name: str, file: str, description: str, columns: Iterable[tuple[str, str, str | None]]
+) -> dict[str, Any]:
+    """A record set of Croissant, from the columns of one file."""
+    fields = [
+        {
+            "@type": "cr:Field",
+            "@id": f"{name}/{quote(column)}",
+            "name": column,
+            "description": meaning,
+            "dataType": kind,
+            "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
+        }
+        for column, kind, meaning in columns
+    ]
+    made = {"@type": "cr:RecordSet", "@id": name, "name": name, "description": description}
+    return {**made, "field": [_without_none(field) for field in fields]}
+
+
+def _at(config: Config, path: str) -> str:
     """A file's address, or its place in the folder of releases where the owner names no address."""
-    url, path = config.publication.url, f"step-{int(manifest['step']):06d}/{file}"
+    url = config.publication.url
     return path if url is None else urljoin(url.rstrip("/") + "/", path)
 
 

@@ -397,7 +397,7 @@ class Admitted:
         view: what its mechanism may see.
         users: counters of users that the step commits, where users are bounded.
         keyed: changes of the present records that it commits, where records have keys.
-        undiscovered: counts of values that it commits, where values are discovered.
+        undiscovered: counts of values that it commits, where values are discovered; of keyed records, numbers.
     """
 
     view: PrivateBatch
@@ -418,9 +418,9 @@ class Admission:
     Records of an engine that keeps the present ones in files are never here.
     """
 
-    def __init__(self, domain: Domain, unit: Unit, store: Store) -> None:
-        """``domain``: of the columns as the plan reads them."""
-        self._domain, self._store = domain, store
+    def __init__(self, schema: Schema, unit: Unit, store: Store) -> None:
+        #: The columns as the plan reads them, with the values that were discovered so far.
+        self.schema, self._store = schema, store
         self._per = unit.per if isinstance(unit, User) else None
         self._final = isinstance(unit, Record) and unit.returns == "refuse"
         self._table: PresentTable | None = None
@@ -450,15 +450,19 @@ class Admission:
             return Admitted(PresentBatch(present), keyed=files)
         assert granted.keyed is not None
         if self._table is None:
-            self._table = self._store.present(self._domain)
-        before = self._table
+            self._table = self._store.present(self.schema)
+        before = self._table.under(self.schema)
         changes = granted.keyed.changes(before)
         if self._final:
             refuse_returns(before, changes, self._store.any_departed, where)
         after, departed = before.after(changes, self._store.last_step + 1)
         self._table = None
         change = PresentChange(before, after, changes, self._final)
-        return Admitted(PresentBatch(PresentView(after, departed)), keyed=change)
+        present = PresentView(after, departed)
+        if before.texts is None or after.texts is None:
+            return Admitted(PresentBatch(present), keyed=change)
+        numbers = EpochCounts(self.schema.open_columns, after.texts.since(before.texts))
+        return Admitted(PresentBatch(present, present), keyed=change, undiscovered=numbers)
 
     def forgets(self, step: int, horizon: int | None) -> bool:
         """Whether no later step reads the counters of users: a period of theirs, or the plan, ends with this step.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,7 @@ from dpstream.stream.release.answers import (
     with_bias,
     with_simulated,
 )
+from dpstream.stream.release.averages import Average, Numbers
 from dpstream.stream.release.combined import CellsOf, misfit
 from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
 from dpstream.stream.release.flow_kinds import flowing
@@ -131,7 +133,8 @@ class PublicRelease:
             columns: names; none for the number of records. step: use what was published up to it.
             as_of: the step at whose end the estimate holds; by default the last one by which anything was measured.
             combine: ``mean``: measurements that have all of the columns and were not chosen by earlier ones, weighted
-                by inverse variance. ``reconciled``: so too, but levels agree. ``least squares``: all that overlap.
+                by inverse variance. ``reconciled``: so too, but levels agree, and all spans tell the number of
+                records. ``least squares``: all that overlap.
 
         Returns:
             None where records of some steps were not measured so: ``missing`` says which.
@@ -327,6 +330,43 @@ class PublicRelease:
             return answer
         answer = with_bias(answer, manifest)
         return with_simulated(answer, self.folder, self._step(step), asked, schema)
+
+    def mean(
+        self, column: str, where: str | None = None, step: int | None = None, *, of: Estimate | None = None
+    ) -> Average:
+        """The average of a column of numbers in the released table, with an interval from published counts.
+
+        Args:
+            where: of the records that satisfy a question such as ``"carrier = 'AA'"``. step: of the table.
+            of: what was measured of these columns in a period, in the place of the table: ``flow(["delay"], ...)``.
+
+        Errors:
+            ConfigError, SchemaError: another column than one of numbers, a question that cannot be read.
+            LimitError: too many cells. StoreDamagedError: files that differ from the published hashes.
+        """
+        return self._numbers(column, where, step, of).mean()
+
+    def quantile(
+        self,
+        column: str,
+        share: float,
+        where: str | None = None,
+        step: int | None = None,
+        *,
+        of: Estimate | None = None,
+    ) -> Average:
+        """The number that a share of the released table's records does not exceed, with an interval from published
+        counts: ``quantile("delay", 0.5)`` is the median. Other arguments and errors as of ``mean``."""
+        return self._numbers(column, where, step, of).quantile(share)
+
+    def _numbers(self, column: str, where: str | None, step: int | None, of: Estimate | None) -> Numbers:
+        manifest = self.manifest(step)
+        schema = released_schema(self.folder, manifest)
+
+        def counts(names: Sequence[str]) -> Estimate | Missing | None:
+            return None if "base" in manifest else self._published(step).estimate(names)
+
+        return Numbers.of(schema, column, where, partial(self.table, step), of or counts)
 
     def plot(self, columns: str | Sequence[str] | None = None, step: int | None = None) -> Picture:
         """The released table as a picture: ``release.plot("rent").save("rent.pdf")``; a notebook shows it.

@@ -207,7 +207,7 @@ class Stream:
         )
         keyed = plan.reads == "present"
         self._renderer = Renderer(policy, self._store, sink, self._released_at, self._synthesis, keyed=keyed)
-        self._admission = Admission(plan.reading_schema(schema).domain, plan.unit, self._store)
+        self._admission = Admission(plan.reading_schema(schema), plan.unit, self._store)
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
             if pin is not None:
@@ -265,6 +265,7 @@ class Stream:
             plan, schema = self._root
             self._found = {name: tuple(values) for name, values in found.items()}
             self._plan, self._schema = plan.grown(self._found), schema.grown(self._found)
+            self._admission.schema = self._plan.reading_schema(self._schema)
 
     # Public facts
 
@@ -523,6 +524,8 @@ class Stream:
             made = self._prepare(reservation, state, synthesis, period, randomness, told)
             if admitted.undiscovered is not None:
                 ended = self._plan.discovers(state) or reservation.step == self._plan.horizon
+                # Texts of records that have keys stay as long as the records do.
+                ended = ended and admitted.keyed is None
                 made = replace(made, values=ValueCounts(admitted.undiscovered.added, ended))
             forgets = self._admission.forgets(reservation.step, self._plan.horizon)
             return replace(made, users=admitted.users, cut=cut, keyed=admitted.keyed, forgets=forgets)

@@ -10,14 +10,17 @@ from offices import Office, make_office
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A service whose stream has released four steps and holds two; its state and its data are gone."""
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A service whose stream has released four steps and holds two; its state and its data are gone.
+
+    This fixture's name makes its noise, by which every column is measured at steps 4 and 5: a test asks for that.
+    """
     return make_office(tmp_path_factory.mktemp("office") / "office")
 
 
 @pytest.fixture
-def office(template: Path, tmp_path: Path) -> Iterator[Office]:
+def office(released: Path, tmp_path: Path) -> Iterator[Office]:
     """The same, of this test alone, served on this machine."""
-    made = Office.of(template, tmp_path / "office")
+    made = Office.of(released, tmp_path / "office")
     yield made
     made.close()

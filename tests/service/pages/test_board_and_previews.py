@@ -28,10 +28,10 @@ from dpstream.service.pages.documents import Documents, policy_of
 from dpstream.service.pages.previews import Noise, preview, released_noise
 
 
-def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> None:
+def test_the_board_says_what_the_plan_says(released: Path, tmp_path: Path) -> None:
     """With the same numbers in a file, ``dpstream plan`` predicts the same; nothing is written anywhere."""
-    path = template / "stream" / "dpstream.toml"
-    before = sorted(str(one) for one in template.rglob("*"))
+    path = released / "stream" / "dpstream.toml"
+    before = sorted(str(one) for one in released.rglob("*"))
     wanted = WantedPlan("0.5", "6000", "1000", "total within 5 %")
     board = plan_board(path, wanted)
     assert board.has == wanted
@@ -55,7 +55,7 @@ def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> No
     # The draft holds the numbers and nothing else of the file, such as places of the machine.
     assert numbers == {"budget": {"epsilon": "0.5"}, "expect": {"size": 6000, "records_per_step": 1000}}
     assert "decided" not in draft(path, WantedPlan("2"))
-    assert sorted(str(one) for one in template.rglob("*")) == before
+    assert sorted(str(one) for one in released.rglob("*")) == before
     # As it is, there is one row less.
     assert [row.name for row in plan_board(path, WantedPlan()).rows] == ["half", "the file's", "twice"]
 
@@ -68,16 +68,16 @@ def test_the_board_says_what_the_plan_says(template: Path, tmp_path: Path) -> No
         WantedPlan(records_per_step="1.5"),
     ],
 )
-def test_the_board_refuses_what_is_no_number(template: Path, wanted: WantedPlan) -> None:
-    path = template / "stream" / "dpstream.toml"
+def test_the_board_refuses_what_is_no_number(released: Path, wanted: WantedPlan) -> None:
+    path = released / "stream" / "dpstream.toml"
     for call in (plan_board, draft):
         with pytest.raises(Exception, match="allowed") as found:
             call(path, wanted)
         assert type(found.value).__module__ == "dpstream.core.errors"
 
 
-def test_a_draft_that_nobody_confirmed_is_as_private_as_the_data(template: Path, tmp_path: Path) -> None:
-    text = (template / "stream" / "dpstream.toml").read_text(encoding="utf-8")
+def test_a_draft_that_nobody_confirmed_is_as_private_as_the_data(released: Path, tmp_path: Path) -> None:
+    text = (released / "stream" / "dpstream.toml").read_text(encoding="utf-8")
     file = tmp_path / "dpstream.toml"
     file.write_text(text.replace("confirmed = true", "confirmed = false"), encoding="utf-8")
     with pytest.raises(ConfigError, match="the configuration is an unconfirmed draft"):

@@ -20,11 +20,11 @@ from dpstream.service.pages.visits import LARGEST
 
 
 @pytest.fixture(scope="module")
-def office(template: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
+def office(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     """One for all tests here, each of which does nothing to the others."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(serving, "BUSIEST", 5)
-        made = Office.of(template, tmp_path_factory.mktemp("outside") / "office")
+        made = Office.of(released, tmp_path_factory.mktemp("outside") / "office")
     yield made
     made.close()
 
@@ -137,9 +137,9 @@ def test_what_is_decided_is_what_was_looked_at(office: Office) -> None:
     assert office.desk.decisions(office.desk.operator("root")) == before
 
 
-def test_nobody_is_told_where_something_is(template: Path, tmp_path: Path) -> None:
+def test_nobody_is_told_where_something_is(released: Path, tmp_path: Path) -> None:
     """A database that is gone or broken, and releases that are gone: one sentence without a place."""
-    office = Office.of(template, tmp_path / "office")
+    office = Office.of(released, tmp_path / "office")
     anna = office.client("Anna")
     (tmp_path / "office/stream/releases").rename(tmp_path / "away")
     nobody = office.client()

@@ -39,9 +39,9 @@ class PresentRecords(Protocol):
 class UndiscoveredCounts(Protocol):
     """Counts of values that no public codebook has yet. Private."""
 
-    def of(self, column: str) -> Iterable[tuple[str, int]]:
-        """Of the inserts since the last discovery epoch ended, this step's included: each value once, and how many
-        have it."""
+    def of(self, column: str, after: int) -> Iterable[tuple[str, int]]:
+        """Of the inserts since step ``after``, at which the last discovery epoch ended, this step's included; where
+        records have keys, of those that are still present. Each value once, and how many have it."""
         ...
 
 

@@ -70,6 +70,8 @@ def borders(start: dt.date, every: tuple[int, int]) -> Iterator[dt.date]:
 class _Calendar(Ordered):
     """What ``Date`` and ``DateTime`` share: either ``edges``, or ``start``, ``end`` and ``every``."""
 
+    beyond: ClassVar[tuple[str, str]] = ("earlier", "later")
+
     edges: tuple[Any, ...] | None = None
     start: Any = None
     end: Any = None
@@ -210,7 +212,7 @@ class Date(_Calendar):
     def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
         import pyarrow as pa
 
-        days = generator.integers(self.lower[codes], self._upper[codes], endpoint=True)
+        days = generator.integers(self.lower[codes], self.upper[codes], endpoint=True)
         return pa.array(np.asarray(days, dtype=np.int32), pa.int32(), mask=empty).cast(pa.date32())
 
 
@@ -294,8 +296,8 @@ class DateTime(_Calendar):
             return instant.isoformat()
         return instant.replace(tzinfo=dt.UTC).astimezone(self._zone).isoformat()
 
-    def bin_labels(self) -> tuple[str, ...]:
-        return self._half_open_labels()
+    def _spans(self) -> list[str]:
+        return self._half_open_spans()
 
     def _codes_of_array(self, chunk: Any) -> Codes | None:
         import pyarrow as pa
@@ -335,7 +337,7 @@ class DateTime(_Calendar):
     def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
         import pyarrow as pa
 
-        low, high = self.lower[codes], self._upper[codes]
+        low, high = self.lower[codes], self.upper[codes]
         if (self.lower % _SECOND).any():
             drawn = generator.integers(low, high, endpoint=True)
         else:

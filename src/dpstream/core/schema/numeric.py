@@ -37,8 +37,9 @@ class Ordered(Column):
 
     outside: str | None = field(default=None, kw_only=True)
 
-    #: The values in a word, for messages.
+    #: The values in a word, for messages; and what lies beyond the ends.
     noun: ClassVar[str]
+    beyond: ClassVar[tuple[str, str]] = ("less", "more")
 
     @property
     @abstractmethod
@@ -55,7 +56,7 @@ class Ordered(Column):
         return len(self.lower)
 
     @cached_property
-    def _upper(self) -> NDArray[Any]:
+    def upper(self) -> NDArray[Any]:
         """The largest value of each bin, where values are whole numbers."""
         return np.append(self.lower[1:] - 1, np.int64(self.last))
 
@@ -64,14 +65,23 @@ class Ordered(Column):
         return str(value)
 
     def bin_labels(self) -> tuple[str, ...]:
-        ends = zip(self.lower.tolist(), self._upper.tolist(), strict=True)
-        return tuple(self._text(a) if a == b else f"{self._text(a)}..{self._text(b)}" for a, b in ends)
+        """Labels of the bins; where values beyond the ends are in the outer ones, their labels say so."""
+        labels = self._spans()
+        if self.outside == "clip":
+            labels[0] += f" and {self.beyond[0]}"
+            labels[-1] += f" and {self.beyond[1]}"
+        return tuple(labels)
 
-    def _half_open_labels(self) -> tuple[str, ...]:
-        """The labels of bins whose right end belongs to the next one."""
+    def _spans(self) -> list[str]:
+        """The bins from end to end."""
+        ends = zip(self.lower.tolist(), self.upper.tolist(), strict=True)
+        return [self._text(a) if a == b else f"{self._text(a)}..{self._text(b)}" for a, b in ends]
+
+    def _half_open_spans(self) -> list[str]:
+        """The same of bins whose right end belongs to the next one."""
         texts = [*map(self._text, self.lower.tolist()), self._text(self.last)]
         inner = [f"[{a}, {b})" for a, b in itertools.pairwise(texts[:-1])]
-        return (*inner, f"[{texts[-2]}, {texts[-1]}]")
+        return [*inner, f"[{texts[-2]}, {texts[-1]}]"]
 
     def describe(self) -> str:
         return f"{self.noun} from {self._text(self.lower[0].item())} to {self._text(self.last)}"
@@ -222,7 +232,7 @@ class Integer(Ordered):
     def _draw(self, codes: Codes, generator: np.random.Generator, empty: NDArray[np.bool_] | None) -> Any:
         import pyarrow as pa
 
-        drawn = generator.integers(self.lower[codes], self._upper[codes], endpoint=True)
+        drawn = generator.integers(self.lower[codes], self.upper[codes], endpoint=True)
         return pa.array(np.asarray(drawn, dtype=np.int64), pa.int64(), mask=empty)
 
 
@@ -236,7 +246,7 @@ class Real(Ordered):
     to decimals of about a thousandth of its width (or less); ``other`` becomes null.
 
     >>> Real("rent", [0, 500, 1000.5], outside="clip").labels()
-    ('[0, 500)', '[500, 1000.5]')
+    ('[0, 500) and less', '[500, 1000.5] and more')
     """
 
     type_name: ClassVar[str] = "real"
@@ -260,16 +270,16 @@ class Real(Ordered):
         return self.edges[-1]
 
     @cached_property
-    def _upper(self) -> NDArray[np.float64]:
+    def upper(self) -> NDArray[np.float64]:
         return np.array(self.edges[1:], dtype=np.float64)
 
     @cached_property
     def _below(self) -> NDArray[np.float64]:
         """Largest number below the right end of each bin."""
-        return np.nextafter(self._upper, -np.inf)
+        return np.nextafter(self.upper, -np.inf)
 
-    def bin_labels(self) -> tuple[str, ...]:
-        return self._half_open_labels()
+    def _spans(self) -> list[str]:
+        return self._half_open_spans()
 
     def _text(self, value: Any) -> str:
         return number_text(value)
@@ -297,7 +307,7 @@ class Real(Ordered):
         import pyarrow as pa
 
         low = self.lower[codes]
-        high = self._upper[codes]
+        high = self.upper[codes]
         share = generator.random(len(codes))
         # A weighted mean, since high - low may overflow; rounding must not leave the bin.
         drawn = np.clip(low * (1.0 - share) + high * share, low, self._below[codes])
@@ -308,10 +318,10 @@ class Real(Ordered):
         """For each bin the power of ten that its values are multiples of, as the whole number 10^d that divides (below
         1) or multiplies it; and which of the two."""
         with np.errstate(all="ignore"):  # where a width, or a step, exceeds float64, values keep their digits
-            digits = np.ceil(3.0 - np.log10(self._upper - self.lower))
+            digits = np.ceil(3.0 - np.log10(self.upper - self.lower))
             digits[~(np.abs(digits) <= _EXACT_POWER)] = np.nan
             # A step has to be well above the spacing of the numbers there, and its power of ten exact.
-            fine = np.spacing(np.maximum(np.abs(self.lower), np.abs(self._upper))) * 16
+            fine = np.spacing(np.maximum(np.abs(self.lower), np.abs(self.upper))) * 16
             useless = ~(10.0**-digits >= fine)
         power = 10.0 ** np.abs(digits)
         return np.where(useless, np.nan, power), digits > 0
@@ -328,30 +338,7 @@ class Real(Ordered):
         else:
             cut = np.where(divides[bins], np.floor(drawn * power) / power, np.floor(drawn / power) * power)
         inside = np.maximum(cut, self.lower[bins]) + 0.0
-        return pa.array(np.where(inside < self._upper[bins], inside, drawn), pa.float64(), mask=~filled)
-
-
-def average_ends(column: Column, counts: NDArray[Any]) -> tuple[float, float] | None:
-    """The least and the largest average of numbers of which only the bins are known; None for other columns, and where
-    each bin that holds records is a single number.
-
-    Args:
-        counts: records by code; those without a number are left out.
-
-    >>> delay = Integer("delay", edges=[0, 15, 120, 1440], missing="missing")
-    >>> [round(end, 2) for end in average_ends(delay, np.array([80, 15, 5, 40]))]
-    [8.25, 101.05]
-    >>> average_ends(delay, np.zeros(4)), average_ends(Integer("age", min=0, max=1), np.ones(2))
-    (None, None)
-    """
-    if not isinstance(column, Integer | Real):
-        return None
-    weights = np.maximum(np.asarray(counts[: column.bins], dtype=np.float64), 0.0)
-    if not weights.sum():
-        return None
-    shares = weights / weights.sum()
-    low, high = (float(shares @ ends) for ends in (column.lower, column._upper))
-    return (low, high) if high > low else None
+        return pa.array(np.where(inside < self.upper[bins], inside, drawn), pa.float64(), mask=~filled)
 
 
 def _whole(value: Any) -> int | None:

@@ -82,6 +82,7 @@ class Schema:
         null_values: texts that mean null, in text columns (unless they are declared values).
         confirmed: False for a draft whose values were read off private data.
         constraints: columns that follow from the measured ones, and cells that hold no record.
+        edges_from_data: whether edges of numbers were read off private data, which plans and manifests then say.
 
     >>> from dpstream.core.schema import Boolean, Categorical
     >>> schema = Schema([Categorical("zip", ["94102", "94103"], other="other"), Boolean("paid")])
@@ -94,6 +95,7 @@ class Schema:
     null_values: tuple[str, ...] = ("",)
     confirmed: bool = field(default=True, compare=False)
     constraints: Constraints | None = field(default=None, repr=False)
+    edges_from_data: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         for key in ("columns", "ignore", "null_values"):

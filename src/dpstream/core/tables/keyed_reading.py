@@ -25,6 +25,7 @@ from dpstream.core.tables.access import BatchAccess, ReadRequest
 from dpstream.core.tables.contribution import hash_ids, id_bytes, plain_chunks
 from dpstream.core.tables.multiset_hash import MultisetHash
 from dpstream.core.tables.present_table import KeyedChanges, PresentTable
+from dpstream.core.tables.undiscovered import PresentTexts, Undiscovered
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -226,7 +227,8 @@ def read_keyed(batch: KeyedBatch | Snapshot, wanted: ReadRequest) -> BatchAccess
             )
     given = batch.events if isinstance(batch, KeyedBatch) else batch.rows
     keys, operations = np.zeros((0, 2), np.uint64), np.zeros(0, np.int64)
-    codes = np.zeros((0, len(schema)), np.int32, order="F")
+    codes, said = np.zeros((0, len(schema)), np.int32, order="F"), operations
+    private: Any = None
     if given is not None:
         table = arrow.to_table(given, where)
         keys = hash_keys(_column(table, batch.key, "keys", where), wanted.key, where)
@@ -242,7 +244,11 @@ def read_keyed(batch: KeyedBatch | Snapshot, wanted: ReadRequest) -> BatchAccess
             )
         private = table.drop_columns([name for name in (batch.key, operation) if name is not None])
         codes = encode_events(private, operations, schema, where, keeping=batch.changed is not None)
-    rows = sorted_by_key(batch, schema, where, keys, operations, codes)
+        said = np.flatnonzero(operations != DELETE)
+    new = Undiscovered.of(private.take(said) if len(said) else None, schema, where)
+    if new is not None:
+        new.number(codes, said, schema)
+    rows = sorted_by_key(batch, schema, where, keys, operations, codes, () if new is None else new.texts)
     return BatchAccess(None, rows, keyed=rows)
 
 
@@ -261,7 +267,13 @@ def hash_keys(column: Any, key: bytes, where: str) -> Keys:
 
 
 def sorted_by_key(
-    batch: KeyedBatch | Snapshot, schema: Schema, where: str, keys: Keys, operations: Positions, codes: Codes
+    batch: KeyedBatch | Snapshot,
+    schema: Schema,
+    where: str,
+    keys: Keys,
+    operations: Positions,
+    codes: Codes,
+    texts: tuple[Any, ...] = (),
 ) -> SortedRows:
     """Rows that are encoded already; those of one key are in the order of the source.
 
@@ -276,7 +288,7 @@ def sorted_by_key(
     if batch.rules.repeated == "error" and len(starts) < len(keys):
         raise refused_events("several", where)
     rules = replace(batch, rows=None) if isinstance(batch, Snapshot) else replace(batch, events=None)
-    return SortedRows(rules, schema, where, keys, starts, operations[order], _taken(codes, order))
+    return SortedRows(rules, schema, where, keys, starts, operations[order], _taken(codes, order), texts)
 
 
 @dataclass(frozen=True, repr=False)
@@ -288,6 +300,7 @@ class SortedRows:
         batch: names and rules of what was read; no rows.
         starts: position of each key's first row.
         codes: ``_UNSAID`` where a row says no value: deletes, and cells of an update that keep what is there.
+        texts: of each open column, by number (``PresentTexts``).
     """
 
     batch: KeyedBatch | Snapshot
@@ -297,6 +310,7 @@ class SortedRows:
     starts: Positions
     operations: Positions
     codes: Codes
+    texts: tuple[Any, ...] = ()
 
     @property
     def ends(self) -> Positions:
@@ -320,7 +334,11 @@ class SortedRows:
         words[:, :2] = self.keys.view(np.int64)
         words[:, 2] = np.arange(len(self.keys)) - self.starts[self.group] if len(self.keys) else 0
         words[:, 3] = self.operations
-        return MultisetHash.of(self.codes, words, key)
+        if not self.texts:
+            return MultisetHash.of(self.codes, words, key)
+        held = PresentTexts.of(self.schema, self.texts)
+        hashes = held.rows(self.codes).words(key)
+        return MultisetHash.of(held.public(self.codes), np.concatenate([words, hashes], axis=1), key)
 
     def end(self) -> tuple[int, ...]:
         """What the hash ends with: public facts, the same for all keys."""
@@ -347,9 +365,17 @@ class SortedRows:
 
         Cost: a merge of sorted keys, some passes over the cells.
         """
+        rows, held = self, present.texts
+        if held is not None:
+            held, codes = held.with_rows(self.texts, self.codes, self.schema)
+            rows = replace(self, codes=codes)
+        elif self.texts:
+            rows = replace(self, codes=PresentTexts.of(self.schema, self.texts).public(self.codes))
         if isinstance(self.batch, Snapshot):
-            return self._differences(self.batch, present)
-        return self._applied(present)
+            changed = rows._differences(self.batch, present)
+        else:
+            changed = rows._applied(present)
+        return replace(changed, texts=held)
 
     def _applied(self, present: PresentTable) -> KeyedChanges:
         """Each key's rows, applied in the order of the source."""

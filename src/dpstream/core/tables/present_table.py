@@ -5,8 +5,8 @@ Trusted base: kernel (holds the records that are present).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, Self
 
 import numpy as np
@@ -18,9 +18,11 @@ from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
+from dpstream.core.tables.undiscovered import PresentTexts
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import PresentRecords
+    from dpstream.core.contracts import PresentRecords, UndiscoveredCounts
+    from dpstream.core.schema import Schema
 
 #: A key is a keyed hash of 16 bytes: two words, of which the first one sorts first.
 KEY_WORDS = 2
@@ -39,11 +41,13 @@ class KeyedChanges:
         keys: hashed keys, shape (changes, 2): ascending and different.
         present: whether the key is present at the end of the step.
         codes: values of those that are present (in their order), shape (present, columns).
+        texts: what codes of texts stand for, those of the table before included; None: no value is discovered.
     """
 
     keys: Keys
     present: NDArray[np.bool_]
     codes: Codes
+    texts: PresentTexts | None = None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -55,6 +59,7 @@ class PresentTable:
         keys: hashed keys, shape (records, 2): ascending and different.
         first: the step that read each record's insert.
         codes: in the smallest integer type that holds them, shape (records, columns), column-major.
+        texts: what codes of texts stand for; None: no value is discovered.
 
     Memory: 20 bytes a record beside its codes.
     """
@@ -63,19 +68,26 @@ class PresentTable:
     keys: Keys
     first: NDArray[np.int32]
     codes: NDArray[np.integer]
+    texts: PresentTexts | None = None
 
     @classmethod
-    def empty(cls, domain: Domain) -> Self:
+    def empty(cls, domain: Domain, texts: PresentTexts | None = None) -> Self:
         """No record."""
-        kind = _smallest(domain)
+        kind = np.int32 if texts is not None else _smallest(domain)
         codes = np.zeros((0, len(domain.sizes)), kind, order="F")
-        return cls(domain, np.zeros((0, KEY_WORDS), np.uint64), np.zeros(0, np.int32), codes)
+        return cls(domain, np.zeros((0, KEY_WORDS), np.uint64), np.zeros(0, np.int32), codes, texts)
 
     def __len__(self) -> int:
         return len(self.first)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(columns={self.domain.names!r}, records hidden)"
+
+    def under(self, schema: Schema) -> PresentTable:
+        """The same records under a codebook that may have more values."""
+        if self.texts is None:
+            return self
+        return replace(self, domain=schema.domain, texts=PresentTexts.of(schema, self.texts.texts))
 
     def find(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """Where each key is, or would be, and whether it is there. Any order of keys."""
@@ -92,7 +104,9 @@ class PresentTable:
 
         Cost: linear in the records and the changes.
         """
-        check_codes(changes.codes, self.domain, "present records")
+        texts = changes.texts
+        codes = changes.codes if texts is None else texts.public(changes.codes)
+        check_codes(codes, self.domain, "present records")
         _check_ascending(changes.keys)
         place, there = self.find(changes.keys)
         gone = there & ~changes.present
@@ -118,7 +132,8 @@ class PresentTable:
             merged[target_old, column] = self.codes[kept, column]
             merged[target_changed, column] = changes.codes[row_of_change[stays], column]
             merged[target_new, column] = changes.codes[row_of_change[comes], column]
-        return PresentTable(self.domain, keys, first, merged), departed
+        held = None if texts is None else texts.used_by(merged)
+        return PresentTable(self.domain, keys, first, merged, held), departed
 
     def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
         """Flat marginal counts of the records whose first step is later than ``after``; see ``PresentRecords``.
@@ -131,6 +146,8 @@ class PresentTable:
         rows = np.flatnonzero(self.first > after)
         for start in range(0, len(rows), _BLOCK_ROWS):
             block = np.asfortranarray(self.codes[rows[start : start + _BLOCK_ROWS]].astype(np.int32))
+            if self.texts is not None:
+                block = self.texts.public(block)
             add_counts(plan, CodeBlocks(len(self.domain), [block]), 1, out)
         return split(plan, out)
 
@@ -146,6 +163,12 @@ class PresentView:
         """See ``PresentTable.count``."""
         return self.table.count(cliques, after)
 
+    def of(self, column: str, after: int) -> Iterable[tuple[str, int]]:
+        """See ``UndiscoveredCounts``."""
+        table = self.table
+        assert table.texts is not None
+        return table.texts.counts(table.domain.index(column), table.codes[table.first > after])
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}(columns={self.table.domain.names!r}, records hidden)"
 
@@ -155,6 +178,7 @@ class PresentBatch(PrivateBatch):
     """The end of one step, for a mechanism that reads present records; a ``PrivateBatch`` that grants nothing else."""
 
     _present: PresentRecords
+    _undiscovered: UndiscoveredCounts | None = None
 
     def count(
         self, cliques: Sequence[Clique], part: Literal["net", "inserts", "deletes"] = "net"
@@ -175,6 +199,11 @@ class PresentBatch(PrivateBatch):
     def present(self) -> PresentRecords:
         """The records at the end of the step, and who left at it."""
         return self._present
+
+    @property
+    def undiscovered(self) -> UndiscoveredCounts | None:
+        """The values that present records have and no codebook has."""
+        return self._undiscovered
 
 
 def _smallest(domain: Domain) -> type[np.integer]:

@@ -20,13 +20,15 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema import arrow
 from dpstream.core.schema.discrete import Categorical
-from dpstream.core.schema.domain import Clique, Mask
+from dpstream.core.schema.domain import Clique, Codes, Mask
 from dpstream.core.schema.encoded_table import EncodedTable
 from dpstream.core.tables.contribution import hash_ids, owner_words
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
+#: From here on, codes are numbers of texts that no codebook had when they came.
+TEXTS = 1 << 30
 #: Of each column: the different texts, and how many records have each.
 Counts = tuple[tuple[Any, NDArray[np.int64]], ...]
 #: The counts of a column over a discovery epoch: each value once.
@@ -79,6 +81,11 @@ class Undiscovered:
             parts.append(hashes[places])
         return np.concatenate(parts, axis=1) if parts else None
 
+    def number(self, codes: Codes, rows: NDArray[np.int64], schema: Schema) -> None:
+        """Write the numbers of the records' texts into these rows of codes, in place of the code of ``other``."""
+        for name, places in zip(schema.open_columns, self.places, strict=True):
+            codes[rows[places >= 0], schema.domain.index(name)] = TEXTS + places[places >= 0]
+
     def counts(self, admitted: Mask | None = None) -> Counts:
         """How many of the (admitted) records have each value; values of none are left out."""
         import pyarrow as pa
@@ -89,6 +96,114 @@ class Undiscovered:
             counts = np.bincount(chosen[chosen >= 0], minlength=len(texts)).astype(np.int64)
             found.append((texts.filter(pa.array(counts > 0)), counts[counts > 0]))
         return tuple(found)
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class PresentTexts:
+    """Texts of keyed records that no codebook had when they came: in codes, ``TEXTS`` and their numbers. Private.
+
+    A text is kept while a present record has it: nothing else is, of what the records had before. A number stays with
+    its text as long. What a text counts as follows from the public codebook of the step: ``other``, or its own code.
+
+    Attributes:
+        columns: places of the open columns.
+        texts: of each column, by number; null: the number is free.
+        codes: of each column, what the codebook says of them, by number.
+    """
+
+    columns: tuple[int, ...]
+    texts: tuple[Any, ...]
+    codes: tuple[Codes, ...]
+
+    @classmethod
+    def of(cls, schema: Schema, texts: Sequence[Any]) -> PresentTexts:
+        """Texts under a codebook."""
+        places, codes = [schema.domain.index(name) for name in schema.open_columns], []
+        for place, own in zip(places, texts, strict=True):
+            column = schema.columns[place]
+            known = column.codes_of_dictionary(own, ())[:-1].copy()
+            column.resolve(known)
+            codes.append(known)
+        return cls(tuple(places), tuple(texts), tuple(codes))
+
+    @classmethod
+    def stored(cls, schema: Schema, numbered: Iterable[Counted]) -> PresentTexts:
+        """What a store has: of each open column texts, with their numbers plus 1."""
+        import pyarrow as pa
+
+        texts = []
+        for pairs in numbered:
+            known = {number - 1: text for text, number in pairs}
+            texts.append(pa.array(map(known.get, range(max(known, default=-1) + 1)), pa.large_string()))
+        return cls.of(schema, texts)
+
+    def rows(self, codes: Codes) -> Undiscovered:
+        """Which of the texts each of some records has."""
+        held = (codes[:, place] for place in self.columns)
+        return Undiscovered(self.texts, tuple(np.where(own >= TEXTS, own - TEXTS, -1) for own in held))
+
+    def public(self, codes: Codes) -> Codes:
+        """The codes of the codebook."""
+        codes = codes.copy(order="F")
+        for place, own in zip(self.columns, self.codes, strict=True):
+            held = codes[:, place] >= TEXTS
+            codes[held, place] = own[codes[held, place] - TEXTS]
+        return codes
+
+    def with_rows(self, texts: Sequence[Any], codes: Codes, schema: Schema) -> tuple[PresentTexts, Codes]:
+        """All these texts and those of a batch; and the batch's codes, with the numbers that its texts have here."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        joined, codes = [], codes.copy(order="F")
+        for place, own, new in zip(self.columns, self.texts, texts, strict=True):
+            at = pc.index_in(new, value_set=own)
+            fresh = np.flatnonzero(at.is_null())
+            free = np.concatenate([np.flatnonzero(own.is_null()), len(own) + np.arange(len(fresh))])
+            numbers = pc.fill_null(at, 0).to_numpy(zero_copy_only=False).astype(np.int32)
+            numbers[fresh] = free[: len(fresh)]
+            source = np.arange(max(len(own), int(numbers.max(initial=-1)) + 1))
+            source[numbers[fresh]] = len(own) + fresh
+            joined.append(pa.concat_arrays([own, new]).take(pa.array(source)))
+            held = codes[:, place] >= TEXTS
+            codes[held, place] = TEXTS + numbers[codes[held, place] - TEXTS]
+        return PresentTexts.of(schema, joined), codes
+
+    def used_by(self, codes: Codes) -> PresentTexts:
+        """Those that some codes name; of others nothing is left."""
+        import pyarrow as pa
+
+        texts, kept = [], []
+        for place, own, known in zip(self.columns, self.texts, self.codes, strict=True):
+            column = codes[:, place]
+            used = np.bincount(column[column >= TEXTS] - TEXTS, minlength=len(own)) > 0
+            end = int(np.flatnonzero(used).max(initial=-1)) + 1
+            texts.append(own.take(pa.array(np.arange(end), mask=~used[:end])))
+            kept.append(known[:end])
+        return PresentTexts(self.columns, tuple(texts), tuple(kept))
+
+    def since(self, before: PresentTexts) -> Counts:
+        """What a store adds to the numbers of texts (plus 1; 0: it has none of them)."""
+        import pyarrow as pa
+
+        changes = []
+        for old, new in zip(before.texts, self.texts, strict=True):
+            size = max(len(old), len(new))
+            first, then = (pa.concat_arrays([one, pa.nulls(size - len(one), one.type)]) for one in (old, new))
+            same = np.array(first.is_null()) & np.array(then.is_null())
+            same |= np.array(pa.compute.fill_null(pa.compute.equal(first, then), False))
+            gone, come = (np.flatnonzero(~same & ~np.array(one.is_null())) for one in (first, then))
+            texts = pa.concat_arrays([first.take(pa.array(gone)), then.take(pa.array(come))])
+            changes.append((texts, np.concatenate([-1 - gone, 1 + come])))
+        return tuple(changes)
+
+    def counts(self, column: int, codes: NDArray[np.integer]) -> Counted:
+        """How many of some records have each text of a column that has no code yet."""
+        order = self.columns.index(column)
+        held = codes[codes[:, column] >= TEXTS, column] - TEXTS
+        counts = np.bincount(held, minlength=len(self.texts[order]))
+        places = np.flatnonzero(counts)
+        return zip(self.texts[order].take(places).to_pylist(), counts[places].tolist(), strict=True)
 
 
 def hash_values(texts: Any, key: bytes) -> NDArray[np.uint64]:
@@ -110,8 +225,8 @@ class EpochCounts:
     added: Counts
     whole: Callable[[int, Counts], Counted] | None = None
 
-    def of(self, column: str) -> Counted:
-        """All counts of a column in the open discovery epoch, this batch's included."""
+    def of(self, column: str, after: int) -> Counted:
+        """See ``UndiscoveredCounts``: what is stored is of the open epoch alone."""
         assert self.whole is not None
         return self.whole(self.columns.index(column), self.added)
 

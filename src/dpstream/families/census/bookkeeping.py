@@ -1,15 +1,12 @@
 """What is made of a census's counts: numbers, shapes, cohorts, and the released table. Public post-processing.
 
-Guarantee: reads noisy counts and public facts only; where the owner declared presence public, also who left and how
-many came.
-
-Trusted base: kernel (is handed what a stream remembers).
+Reads noisy counts and public facts only; where the owner declared presence public, also how many left and came.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,7 +15,7 @@ import numpy as np
 from dpstream.core.contracts import Packed
 from dpstream.core.graphical import Model
 from dpstream.families.census.census_report import accuracy_facts
-from dpstream.families.census.census_state import CensusState, CensusTerms, Level
+from dpstream.families.census.census_state import CensusBook, CensusTerms, Level
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, ShapeTracker
 from dpstream.families.census.schedule import last_of, with_census
 from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
@@ -36,7 +33,7 @@ _FARTHEST = 2.0
 
 
 def enter(
-    terms: CensusTerms, state: CensusState, level: int, run: OfflineRun, counted: tuple[float, float]
+    terms: CensusTerms, state: CensusBook, level: int, run: OfflineRun, counted: tuple[float, float]
 ) -> None:
     """Book a census that was taken.
 
@@ -52,7 +49,6 @@ def enter(
     number = _number(terms, state, level, run, steps)
     for lower in range(level):
         state.levels[lower].total.empty()
-        state.left[lower] = 0
     state.cohorts = [cohort for cohort in state.cohorts if cohort.level >= level]
     book = state.levels[level]
     book.total.add(number, counted)
@@ -72,7 +68,7 @@ def enter(
     state.signal.look(cells, state.cohorts)
 
 
-def _open(terms: CensusTerms, state: CensusState, level: int) -> None:
+def _open(terms: CensusTerms, state: CensusBook, level: int) -> None:
     """Room for a level's first census."""
     while len(state.levels) <= level:
         # What lower levels have learnt is nearer than the owner's guess.
@@ -81,11 +77,10 @@ def _open(terms: CensusTerms, state: CensusState, level: int) -> None:
             turnover = state.levels[-1].total.stay
         tracker = ShapeTracker.fresh(terms.shapes.followed.cells)
         state.levels.append(Level(LevelTotal.fresh(turnover), tracker))
-        state.left.append(0)
 
 
 def _recounted(
-    terms: CensusTerms, state: CensusState, level: int, run: OfflineRun, steps: int
+    terms: CensusTerms, state: CensusBook, level: int, run: OfflineRun, steps: int
 ) -> Expected | None:
     """Learn from a census of records that were counted before which values leave sooner; and say what is expected of
     it: what is left of the lower levels' cohorts by now, and newcomers.
@@ -128,7 +123,7 @@ def _recounted(
 
 
 def _number(
-    terms: CensusTerms, state: CensusState, level: int, run: OfflineRun, steps: int
+    terms: CensusTerms, state: CensusBook, level: int, run: OfflineRun, steps: int
 ) -> tuple[float, float]:
     """How many records a census found, with its variance; exact where presence is public."""
     assert run.total_variance is not None, "AIM's number of records needs a variance"
@@ -150,9 +145,9 @@ def _number(
     return max(measured[0], 1.0), measured[1]
 
 
-def _fold(terms: CensusTerms, state: CensusState, level: int) -> None:
+def _fold(terms: CensusTerms, state: CensusBook, level: int) -> None:
     """The last level's cohorts become one, which no census will drop; others are folded where they are many."""
-    last = terms.schedule.levels is not None and level == terms.schedule.levels - 1
+    last = level == terms.schedule.levels - 1
     cohorts = [cohort for cohort in state.cohorts if cohort.level == level]
     while len(cohorts) > (1 if last else _MAX_COHORTS):
         # Who is in the last level's cohort goes on for ever; of others more will be known at the next level.
@@ -164,7 +159,7 @@ def _fold(terms: CensusTerms, state: CensusState, level: int) -> None:
     state.cohorts = sorted([*cohorts, *others], key=lambda cohort: cohort.low)
 
 
-def _keep_to_counted(terms: CensusTerms, state: CensusState) -> None:
+def _keep_to_counted(terms: CensusTerms, state: CensusBook) -> None:
     """Where the model is further from the counted number than noise explains, the counted one is taken."""
     distance, noise = _apart(state)
     if not terms.public_presence and distance > _FARTHEST * math.sqrt(noise):
@@ -172,14 +167,14 @@ def _keep_to_counted(terms: CensusTerms, state: CensusState) -> None:
         state.cohorts = [cohort.after(factors[cohort.level], 0.0) for cohort in state.cohorts]
 
 
-def _apart(state: CensusState) -> tuple[float, float]:
+def _apart(state: CensusBook) -> tuple[float, float]:
     """How far the model is from the counted number, and the variance of that number's noise."""
     totals = [book.total for book in state.levels]
     counted = sum(total.counted for total in totals)
     return abs(sum(total.size for total in totals) - counted), sum(total.counted_variance for total in totals)
 
 
-def _doubt(state: CensusState) -> float:
+def _doubt(state: CensusBook) -> float:
     """What the model's variance lacks where stays are not as the model has them.
 
     A number at a distance d from a count with noise of variance v is further than 1.96 sqrt(v + d^2) from the truth
@@ -189,7 +184,7 @@ def _doubt(state: CensusState) -> float:
     return max(noise + distance**2 - sum(book.total.variance for book in state.levels), 0.0)
 
 
-def _aged(state: CensusState, cohort: Cohort, model: Model, steps: int) -> Model:
+def _aged(state: CensusBook, cohort: Cohort, model: Model, steps: int) -> Model:
     """What a cohort with this model looks like so many steps after the last count of departures."""
     exposure = cohort.exposure + state.levels[cohort.level].total.exposure(steps)
     return state.attrition.aged(model, exposure)
@@ -221,11 +216,14 @@ class CensusSynthesis(ModelSynthesis):
         return replace(made, told=packed.meta["told"])
 
 
-def release(terms: CensusTerms, state: CensusState, came: int, *, census: bool) -> CensusSynthesis:
+def release(
+    terms: CensusTerms, state: CensusBook, came: int, left: Sequence[int], *, census: bool
+) -> CensusSynthesis:
     """What a step gives.
 
     Args:
-        came: where presence is public, how many records came since the last census.
+        came, left: where presence is public, how many records came since the last census, and how many of each level
+            left since the last count.
         census: whether one was taken at this step.
     """
     since = state.step - last_of(state.last, 0)
@@ -235,13 +233,13 @@ def release(terms: CensusTerms, state: CensusState, came: int, *, census: bool) 
     assert newest is not None, "step 1 must be a census of level 0"
     kept = [total.staying(steps) for total in totals]
     if terms.public_presence:
-        pairs = zip(totals, state.left, strict=True)
-        kept = [1.0 - left / total.size if total.size > 0.0 else 0.0 for total, left in pairs]
+        pairs = zip(totals, left, strict=True)
+        kept = [1.0 - gone / total.size if total.size > 0.0 else 0.0 for total, gone in pairs]
     parts = [(_aged(state, c, c.released, steps), c.size * kept[c.level]) for c in state.cohorts]
     deviation, counted, error = 0.0, None, None
     if terms.public_presence:
         parts.append((newest, float(came)))
-        number, error = float(came + round(sum(total.size for total in totals)) - sum(state.left)), 0.0
+        number, error = float(came + round(sum(total.size for total in totals)) - sum(left)), 0.0
     else:
         variance = sum(total.predicted(steps)[1] for total in totals) + _doubt(state)
         if since:

@@ -1,16 +1,15 @@
 """The census: present records are measured, each stay at most once for each level.
 
-From the top: options as files give them; the recipe; the plan.
-
 Trusted base: kernel (counts and measures).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,11 @@ from dpstream.core.contracts import (
     ExpectedTable,
     Headline,
     NoisyCounts,
-    Option,
     Packed,
     Part,
     PrivateBatch,
     PublicPrior,
     Recipe,
-    RecipeContext,
-    SectionReader,
     StreamPlan,
     Terms,
     check_unit,
@@ -37,24 +33,28 @@ from dpstream.core.contracts import (
     check_words,
     marginal_query,
     option,
-    shown,
 )
-from dpstream.core.contracts.recipe_options import NUMBER
-from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy.budget import Amount, exact_amount
+from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.privacy.unit import Record
+from dpstream.core.schema.discrete import Found
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.bookkeeping import CensusSynthesis, enter, release
+from dpstream.families.census.census_growth import grow
+from dpstream.families.census.census_options import TURNOVER, Turnover, check_turnover
 from dpstream.families.census.census_report import census_parts, counted_total, expected_errors, plan_facts
 from dpstream.families.census.census_state import CensusState, CensusTerms, pack, unpack
 from dpstream.families.census.cohorts import Attrition, PriorEvidence, Shapes, levels_of_cohorts
-from dpstream.families.census.schedule import Amounts, CensusSchedule, expected_wait, gap_of, last_of
+from dpstream.families.census.schedule import Amounts, CensusSchedule, gap_of, last_of
+from dpstream.families.census.shares import choose_shares
 from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
+from dpstream.mechanisms.discovery import entering
+from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
 from dpstream.mechanisms.engine import Run
 from dpstream.mechanisms.followed_cells import MeasuredCells
+from dpstream.mechanisms.grown_tables import grown_plan, with_new
 from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_folds, headline_options
 from dpstream.mechanisms.limits import PRIOR_BOUND, check_each, check_fit, check_prior
 from dpstream.mechanisms.mwem_pgm import OfflineRun
@@ -65,91 +65,11 @@ from dpstream.mechanisms.run_outputs import published
 Counts = dict[Clique, NDArray[np.int64]]
 
 
-#: Part of the budget for counting who left; none where presence is public.
-_DEPARTURES = Fraction(1, 10)
+#: A discovery epoch is at most so many turnovers: in longer ones hardly any more newcomers are present at the end.
+_LONGEST = 2
 
-T = TypeVar("T")
-Levels = Literal[1, 2, "unlimited"] | None
-Turnover = Amount | None
-_TURNOVERS = 'steps such as 3, 10 or 30, or "none"'
-_LEVELS = '1, 2 or "unlimited"'
-_RATIO = "size / records_per_step of [expect]"
 OTHER_UNIT = "a census cannot protect the unit {unit!r}"
 _MAX_STEPS = 10**9
-
-
-def check_turnover(value: Turnover) -> Fraction | None:
-    """Steps in which as many records come as the table holds; None: hardly any leave.
-
-    Errors:
-        ConfigError: neither a positive number nor "none".
-    """
-    if value is None or value == "none":
-        return None
-    try:
-        return exact_amount(value, where="turnover")
-    except BudgetError:
-        raise ConfigError(f"turnover = {shown(value)}", where="mechanism", allowed=_TURNOVERS) from None
-
-
-def check_levels(value: Any) -> Levels:
-    """How many levels; None: the plan chooses.
-
-    Errors:
-        ConfigError: anything else.
-    """
-    if value is None or (not isinstance(value, bool) and value in (1, 2, "unlimited")):
-        found: Levels = value
-        return found
-    raise ConfigError(f"levels = {shown(value)}", where="mechanism", allowed=_LEVELS)
-
-
-def _levels(section: SectionReader, given: RecipeContext, found: Mapping[str, Any]) -> Levels:
-    if not section.has("levels"):
-        reason = "two, or one without turnover"
-        section.note("levels", "from the turnover and the horizon", default=True, reason=reason)
-        return None
-    levels = _checked(section, "levels", check_levels, "number of levels", _LEVELS)
-    section.note("levels", str(levels), default=False)
-    return levels
-
-
-def _turnover(section: SectionReader, given: RecipeContext, found: Mapping[str, Any]) -> Turnover:
-    if section.has("turnover"):
-        steps = _checked(section, "turnover", check_turnover, "turnover", _TURNOVERS)
-        section.note("turnover", "none" if steps is None else f"{steps} steps", default=False)
-        return steps
-    if given.turnover is None:
-        section.required("turnover")
-        return None
-    section.note("turnover", f"{given.turnover} steps", default=True, reason=_RATIO)
-    return given.turnover
-
-
-def _checked(section: SectionReader, key: str, check: Callable[[Any], T], what: str, allowed: str) -> T:
-    """The value of a key, as ``check`` reads it."""
-    try:
-        return check(section.raw(key))
-    except ConfigError:
-        raise section.wrong(key, f"{shown(section.raw(key))}: expected a {what}", allowed) from None
-
-
-TURNOVER = Option(
-    _TURNOVERS,
-    "Steps in which as many records come as the table holds, by a public guess: sets the censuses.",
-    "never compute it from the private table",
-    _RATIO,
-    read=_turnover,
-    fragment={"anyOf": [NUMBER, {"enum": ["none"]}]},
-)
-LEVELS = Option(
-    _LEVELS,
-    "How often a stay is counted: once, twice, or at ever longer intervals.",
-    "a second census corrects the first; `unlimited`: for records that change and stay long",
-    "2; 1 without turnover",
-    read=_levels,
-    fragment={"enum": [1, 2, "unlimited"]},
-)
 
 
 @dataclass(frozen=True)
@@ -162,27 +82,27 @@ class Census(Recipe["CensusPlan"]):
     Args:
         workload: the marginals to preserve. iterations, max_cells: of the fits.
         turnover: a public guess: steps in which as many records come as the table holds; "none": hardly any leave.
-        levels: how often a stay is counted: 1, 2, "unlimited"; None chooses. prior: public knowledge of the table.
+        prior: public knowledge of the table.
         headline: marginals, by names of columns, that every census measures, with ``headline_share`` of its amount.
         records_per_step: a public guess, how many come and leave in a step: departures are counted between censuses,
             too, where it is far above a count's noise. None: at censuses only.
+        discovery: the columns whose values are discovered; all else shares what it leaves of the budget.
 
     Cost: a census is a run of ``AIM``; other steps count who left. The state does not grow with the steps.
     """
 
     workload: Workload = option(of=options.WORKLOAD)
     turnover: Turnover = option(of=TURNOVER)
-    levels: Levels = option(None, LEVELS)
     max_cells: int = option(10_000, options.TREE_CELLS)
     headline: Headline = ()
     headline_share: Fraction = HEADLINE_SHARE
     prior: PublicPrior | None = None
     records_per_step: int | None = None
+    discovery: Discovery | None = None
     iterations: int = 50
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "turnover", check_turnover(self.turnover))
-        check_levels(self.levels)
         if self.records_per_step is not None:
             check_whole(self.records_per_step, "records_per_step", 1, _MAX_STEPS)
         check_words(self)
@@ -198,12 +118,8 @@ class Census(Recipe["CensusPlan"]):
         object.__setattr__(self, "headline", checked[0])
         object.__setattr__(self, "headline_share", checked[1])
         check_prior(self.prior, self.workload.domain)
-        if self.turnover is None and self.levels not in (None, 1):
-            raise ConfigError(
-                f'levels = {self.levels} with turnover = "none"',
-                where="mechanism",
-                allowed="levels = 1, or a turnover",
-            )
+        if self.discovery is not None:
+            self.discovery.check(self.workload.domain, prior=self.prior)
 
     def _plan(self, terms: Terms) -> CensusPlan:
         """Fix the budget of a stay."""
@@ -213,33 +129,37 @@ class Census(Recipe["CensusPlan"]):
             ("record", "record-replace"),
             OTHER_UNIT,
         )
-        budget, horizon = terms.budget, terms.horizon
+        horizon, discovery = terms.horizon, None
         turnover = check_turnover(self.turnover)
-        gap, stays = gap_of(turnover), turnover is None or (horizon is not None and turnover >= horizon)
-        chosen = (1 if stays else 2) if self.levels is None else self.levels
-        schedule = CensusSchedule(gap, None if chosen == "unlimited" else chosen)
-        departures = Fraction(0) if unit.relation == "replace" else _DEPARTURES
-        wait = None
-        if departures and self.records_per_step is not None:
-            wait = expected_wait(budget, departures, self.records_per_step, turnover)
-        schedule = replace(schedule, levels=schedule.reachable(horizon), departures=wait)
+        budget = terms.budget
+        if self.discovery is not None:
+            share = self.discovery.share
+            own = self.discovery if turnover is None else self.discovery.up_to(math.ceil(_LONGEST * turnover))
+            discovery = Discoveries(own, budget.scaled(share), unit.counted)
+            budget = budget.scaled(1 - share)
+        schedule = CensusSchedule(gap_of(turnover), 2)
+        schedule = replace(schedule, levels=schedule.reachable(horizon))
+        chosen = choose_shares(self.workload.domain, budget, unit, schedule, turnover, self.records_per_step)
+        schedule = replace(schedule, departures=chosen.wait)
         headline = headline_cliques(self.workload.domain, self.headline)
         followed, prior = MeasuredCells(self.workload, headline), None
         if self.prior is not None:
             prior = PriorChoice(followed, self.prior, self.iterations, self.max_cells)
         return CensusPlan(
             workload=self.workload,
-            budget=budget,
+            budget=terms.budget,
             unit=unit,
             horizon=horizon,
             turnover=turnover,
             schedule=schedule,
-            amounts=Amounts(budget, departures, schedule.levels, chosen == "unlimited"),
+            amounts=Amounts(budget, chosen.departures, chosen.upper),
             census=AIM(final_iterations=2 * self.iterations, max_cells=self.max_cells),
             shapes=Shapes(followed, self.iterations, self.max_cells, prior),
+            upper=chosen.measured,
             headline=headline,
             headline_share=self.headline_share,
             recipe=self,
+            discovery=discovery,
         )
 
 
@@ -248,6 +168,8 @@ class CensusPlan(CensusTerms, StreamPlan):
     """See ``Census``."""
 
     recipe: Census
+    discovery: Discoveries | None = None
+    many_found: Mapping[str, int] = field(default_factory=dict, compare=False)
     reads: ClassVar[BatchReads] = "present"
     name = "census"
     follows_constraints = True
@@ -262,15 +184,13 @@ class CensusPlan(CensusTerms, StreamPlan):
         return replace(self, schedule=replace(self.schedule, last_step=last_step))
 
     def parts(self) -> tuple[Part, ...]:
-        """What a stay pays: one census of each level, one count of departures."""
-        return census_parts(self)
+        """What a stay pays: one census of each level, one count of departures, one of what it discovers."""
+        own = self.discovery
+        return (*census_parts(self), *(() if own is None else (own.part(1, own.budget),)))
 
     def asked_cliques(self) -> tuple[Clique, ...]:
         """See ``StreamPlan``: what a census of the present records counts."""
-        return self._asked(0)
-
-    def _asked(self, level: int) -> tuple[Clique, ...]:
-        return tuple(dict.fromkeys((*self.run_of(level).counted, *self.headline)))
+        return self.asked(0)
 
     def start(self) -> CensusState:
         """No census yet."""
@@ -291,11 +211,12 @@ class CensusPlan(CensusTerms, StreamPlan):
         state.step += 1
         level, before = self.schedule.level(state.step, state.last), last_of(state.last, 0)
         # Before any noise is drawn: an engine may fail to count, and what fails after a draw waits for its owner.
-        counts, came = Counts(), 0
-        if level is not None:
-            cliques = self._asked(level)
-            counts = dict(zip(cliques, present.count(cliques, last_of(state.last, level)), strict=True))
-        elif self.public_presence:
+        came, windows = 0, list[tuple[int, int, Counts]]()
+        # A census of level 1 begins with one of level 0: so each stay is measured once at each level.
+        for own in range(0 if level is None else level + 1):
+            after, cliques = last_of(state.last, own), self.asked(own)
+            windows.append((own, after, dict(zip(cliques, present.count(cliques, after), strict=True))))
+        if level is None and self.public_presence:
             came = int(present.count(((),), before)[0].sum())
         # Each record that left goes to its cohort's level; those whom no census has counted are nowhere.
         gone = levels_of_cohorts(state.cohorts, present.departed)
@@ -304,14 +225,35 @@ class CensusPlan(CensusTerms, StreamPlan):
         measured: list[NoisyCounts] = []
         if level is not None or self.schedule.counts(state.step, state.last):
             measured += self._count_departures(state, randomness)
+        for own, after, counts in windows:
+            run = self._take_census(state, own, counts, randomness)
+            name = f"step {state.step}, census of level {own}"
+            measured += published(run.outputs, name, "present", after + 1, state.step, state.step)
+            assert run.total_variance is not None, "a number of records has a variance"
+            counted = (run.total, run.total_variance) if own else counted_total(self.run, run)
+            enter(self, state, own, run, counted)
         if level is not None:
-            first = last_of(state.last, level) + 1
-            run = self._take_census(state, level, counts, randomness)
-            name = f"step {state.step}, census of level {level}"
-            measured += published(run.outputs, name, "present", first, state.step, state.step)
-            enter(self, state, level, run, counted_total(self.run_of(level), run))
-        made = release(self, state, came, census=level is not None)
+            kept = [0] * level + state.left[level:]
+            state.left = kept + [0] * (len(state.levels) - len(kept))
+        left = state.left if self.public_presence else ()
+        made = release(self, state, came, left, census=level is not None)
+        if level is not None and self.discovery is not None:
+            self._discover(state, self.discovery, batch, randomness)
         return replace(made, noisy_counts=tuple(measured))
+
+    def _discover(
+        self, state: CensusState, own: Discoveries, batch: PrivateBatch, randomness: Randomness
+    ) -> None:
+        """At the end of a discovery epoch count the values of the present records that came in it; what is published of
+        them begins with the next step."""
+        if not own.due(state.step, state.discovered) or state.step == self.horizon:
+            return
+        rules = own.rules(self.domain, state.found, self.headline, self.recipe.max_cells)
+        new = entering(rules, batch.undiscovered, (state.discovered, state.step), randomness)
+        before, state.discovered = state.discovered, state.step
+        if new:
+            state.found = with_new(state.found, new)
+            grow(state, own, self, self.grown(state.found), new, before)
 
     def _count_departures(self, state: CensusState, randomness: Randomness) -> list[NoisyCounts]:
         """One noisy count for each level with an open cohort, of those whom no count has read before; gives those that
@@ -338,16 +280,28 @@ class CensusPlan(CensusTerms, StreamPlan):
     def _take_census(
         self, state: CensusState, level: int, counts: Counts, randomness: Randomness
     ) -> OfflineRun:
-        """Measure the present records that came after the last census of this level, or of a higher one."""
-        plan = self.run_of(level)
-        models = [book.latest for book in state.levels[: level + 1] if book.latest is not None]
-        prior = models[-1].bounded(PRIOR_BOUND) if models else None
-        run = plan.run_on([counts[clique] for clique in plan.counted], randomness, prior=prior)
+        """Measure the present records that came after the last census of this level."""
+        run = None
+        if level == 0:
+            newest = state.levels[0].latest if state.levels else None
+            prior = None if newest is None else newest.bounded(PRIOR_BOUND)
+            run = self.run.run_on([counts[clique] for clique in self.run.counted], randomness, prior=prior)
         heads = Run(self.domain, counts, self.unit.counted, randomness)
-        for group, budget in self.headline_draws(level):
-            heads.measure([self.headline[i] for i in group], budget, "headline")
-        measured, outputs = (*run.measurements, *heads.measured), (*run.outputs, *heads.outputs)
-        return replace(run, measurements=measured, outputs=outputs)
+        for group, budget in self.draws_of(level):
+            heads.measure(group, budget, "" if level else "headline")
+        measured, outputs = tuple(heads.measured), tuple(heads.outputs)
+        if run is None:
+            (total, variance), model = heads.total, state.levels[0].latest
+            assert model is not None, "a census of level 0 comes first"
+            return OfflineRun(
+                model.with_total(total),
+                variance,
+                measured,
+                outputs,
+                spent=heads.spent,
+                sums=tuple(heads.sums),
+            )
+        return replace(run, measurements=(*run.measurements, *measured), outputs=(*run.outputs, *outputs))
 
     def pack_state(self, state: CensusState) -> Packed:
         """The whole state; it holds private numbers of departures."""
@@ -355,9 +309,35 @@ class CensusPlan(CensusTerms, StreamPlan):
 
     def unpack_state(self, packed: Packed) -> CensusState:
         """The inverse of ``pack_state``."""
-        return unpack(packed, self.shapes.followed.cells)
+        return unpack(packed, self.grown(packed.meta.get("found", {})).shapes.followed.cells)
+
+    @property
+    def open_columns(self) -> tuple[str, ...]:
+        """See ``StreamPlan``."""
+        return () if self.discovery is None else self.discovery.columns
+
+    def discovers(self, state: CensusState) -> bool:
+        """See ``StreamPlan``."""
+        return state.discovered > 0 and state.discovered == state.step
+
+    def found(self, state: CensusState) -> dict[str, list[Found]]:
+        """See ``StreamPlan``."""
+        return state.found
+
+    def grown(self, found: Mapping[str, Sequence[Found]]) -> CensusPlan:
+        """See ``StreamPlan``."""
+        return grown_plan(self, found, "schedule", "amounts", "upper")
 
     # What the plan says in public.
+
+    @property
+    def delta(self) -> Fraction:
+        """Of discovery, if there is any."""
+        return Fraction(0) if self.discovery is None else self.discovery.delta
+
+    def delta_of(self, units: int) -> Fraction:
+        """Of discovery, if there is any."""
+        return Fraction(0) if self.discovery is None else self.discovery.delta_of(units)
 
     @property
     def domain(self) -> Domain:
@@ -367,7 +347,11 @@ class CensusPlan(CensusTerms, StreamPlan):
     def facts(self) -> dict[str, Any]:
         """When censuses are, what a stay costs, which errors are known."""
         prior = self.recipe.prior
-        return plan_facts(self, None if prior is None else prior.describe())
+        facts = plan_facts(self, None if prior is None else prior.describe())
+        if self.discovery is not None:
+            borders = (step for step, _, _ in self.schedule.taken((self.horizon or _MAX_STEPS) - 1))
+            facts["discovery"] = self.discovery.facts(borders)
+        return facts
 
     def expected_errors(
         self, steps: Any, expected: ExpectedTable | None = None
@@ -383,12 +367,13 @@ class CensusPlan(CensusTerms, StreamPlan):
         return {
             "workload": self.workload.as_option(),
             "turnover": "none" if self.turnover is None else str(self.turnover),
-            "levels": "unlimited" if self.amounts.series else self.schedule.levels,
+            "levels": self.schedule.levels,
             "iterations": recipe.iterations,
             "max_cells": recipe.max_cells,
             "departures_every": self.schedule.departures,
             **headline_options(recipe.headline, recipe.headline_share),
             **({} if recipe.prior is None else {"prior": dict(recipe.prior.facts)}),
+            **({} if recipe.discovery is None else {"discovery": recipe.discovery.as_option()}),
         }
 
     def unpack_synthesis(self, packed: Packed) -> CensusSynthesis:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,9 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError, Part
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.graphical import estimate_total
-from dpstream.core.schema.domain import Clique
+from dpstream.core.privacy.joint import HistogramsNoise
+from dpstream.core.privacy.noise import Noise
+from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.census.census_state import CensusTerms
 from dpstream.families.census.schedule import last_of, level_of, with_census
 from dpstream.mechanisms.aim import AIMPlan
@@ -26,7 +27,7 @@ from dpstream.mechanisms.mwem_pgm import OfflineRun
 
 
 def counted_total(plan: AIMPlan, run: OfflineRun) -> tuple[float, float]:
-    """The number of records in a census's window, and the variance of its noise (0 where it is public).
+    """The number of records in the window of a census of level 0, and the variance of its noise (0 where it is public).
 
     From the columns (or, where nothing is selected, from all measurements), by precision. The number from which the
     rounds follow is left out: given that number, all amounts are fixed before these measurements are drawn, so their
@@ -34,44 +35,50 @@ def counted_total(plan: AIMPlan, run: OfflineRun) -> tuple[float, float]:
     """
     if plan.unit.relation == "replace":
         return run.total, 0.0
-    if plan.whole:
-        return estimate_total(run.measurements)
-    # The columns come first; with few records to a group, one by one.
-    groups, measured = plan.candidates.groups, run.measurements[1:]
-    grouped = tuple(one.clique for one in measured[: len(groups)]) == groups
-    return estimate_total(measured[: len(groups if grouped else plan.candidates.columns)])
+    skipped = 0 if plan.whole else 1
+    return estimate_total(run.sums[skipped : skipped + len(plan.first_noises)])
 
 
-def largest_variance(plan: AIMPlan) -> float:
-    """Of ``counted_total``: rounds that follow from noisy numbers can only make it smaller."""
-    if plan.unit.relation == "replace":
-        return 0.0
+#: Marginals of one draw each, with its noise.
+_Draws = Sequence[tuple[tuple[Clique, ...], Noise | HistogramsNoise]]
+
+
+def _first_draws(plan: CensusTerms, level: int) -> _Draws:
+    """What every census of a level measures first; of level 0 with its noise at most."""
+    return plan.noises_of(level) if level else plan.run.first_noises
+
+
+def largest_variance(domain: Domain, measured: _Draws) -> float:
+    """Of the number of records that these count: rounds that follow from noisy numbers can only make it smaller."""
+    sums = [
+        noise.sum_variance
+        if isinstance(noise, HistogramsNoise)
+        else noise.variance * domain.cells(cliques[0])
+        for cliques, noise in measured
+    ]
+    return 0.0 if 0.0 in sums else 1.0 / sum(1.0 / variance for variance in sums)
+
+
+def column_deviation(plan: CensusTerms) -> float:
+    """Standard deviation of the noise in a column's cell in a census of level 0, on average, at most."""
     domain = plan.workload.domain
-    return 1.0 / sum(1.0 / (variance * domain.cells(clique)) for clique, variance in _cell_variances(plan))
-
-
-def column_deviation(plan: AIMPlan) -> float:
-    """Standard deviation of the noise in a column's cell, on average over the columns, at most."""
-    domain, measured = plan.workload.domain, _cell_variances(plan)
-    first = measured[0][1]
     cells = [
-        variance / first * (domain.cells(clique) / domain.sizes[column])
-        for clique, variance in measured
+        variance * (domain.cells(clique) / domain.sizes[column])
+        for clique, variance in _cell_variances(plan, 0)
         for column in clique
     ]
-    return math.sqrt(first * sum(cells) / len(cells))
+    return math.sqrt(sum(cells) / len(cells))
 
 
-def _cell_variances(plan: AIMPlan) -> list[tuple[Clique, float]]:
-    """The marginals that every run measures (the cover, or the columns), with the variance of a cell, at most."""
-    own = plan.candidates
-    if plan.whole:
-        budget, cliques = plan.budget, [own.cliques[i] for i in own.cover]
-    else:
-        rest = next(part for part in plan.parts() if part.name == "columns and rounds").budget
-        budget, cliques = rest.scaled(plan.recipe.columns_share), list(own.groups)
-    variance = plan.noise(budget.scaled(Fraction(1, len(cliques)))).variance
-    return [(clique, variance) for clique in cliques]
+def _cell_variances(plan: CensusTerms, level: int) -> list[tuple[Clique, float]]:
+    """The marginals that every census of a level measures first, with the variance of a cell, at most."""
+    return [
+        (clique, variance)
+        for cliques, noise in _first_draws(plan, level)
+        for clique, variance in zip(
+            cliques, noise.variances if isinstance(noise, HistogramsNoise) else (noise.variance,), strict=True
+        )
+    ]
 
 
 def counted_deviations(plan: CensusTerms, steps: Sequence[int]) -> list[float]:
@@ -129,38 +136,35 @@ def _uncounted(plan: CensusTerms, step: int, census: int, before: int, expected:
 
 def _noise(plan: CensusTerms, steps: Sequence[int]) -> list[tuple[int, int, NDArray[np.float64]]]:
     """For each step its last census, the one before that, and the variance of the noise at the last one: of the number
-    of records, and of a cell of each column, at most."""
+    of records, and of a cell of each column, at most. What was counted of columns shrinks as records leave."""
     sizes, noise = np.array(plan.workload.domain.sizes, dtype=np.float64), plan.amounts.departure_noise
     of_departures = (0.0 if noise is None else noise.variance) * np.concatenate(([1.0], sizes**-2))
     asked = check_steps(steps, plan.horizon)
-    # For each census: of every level, its censuses and the counts of its departures since it was last emptied.
-    at, books = [0], [list[tuple[int, int]]()]
+    domain, public, of_census = plan.workload.domain, plan.public_presence, list[NDArray[np.float64]]()
+    for level in range(plan.schedule.levels):
+        number = 0.0 if public else largest_variance(domain, _first_draws(plan, level))
+        of_census.append(np.concatenate(([number], _column_variances(plan, level))))
+    at, books = [0], [np.zeros((2, len(of_departures)))]
     for step, level, _ in plan.schedule.taken(max(asked, default=0)):
         # Departures of levels with an open cohort are counted since the census before, up to this one.
         fresh = plan.schedule.counts_between(at[-1], step)
-        book = [(taken, counts + fresh if taken else 0) for taken, counts in books[-1][level:]]
-        taken, counts = book[0] if book else (0, 0)
-        books.append([*[(0, 0)] * level, (taken + 1, counts), *book[1:]])
+        book = books[-1] + fresh * of_departures * books[-1].any(axis=1, keepdims=True)
+        if plan.turnover is not None:
+            book[:, 1:] *= math.exp(-2.0 * (step - at[-1]) / plan.turnover)
+        book[0] += of_census[0]
+        if level:
+            # A column that this census leaves out stays as those of level 0 have counted it.
+            book[1] += np.where(np.isfinite(of_census[1]), of_census[1], book[0])
+            book[0] = 0.0
+        books.append(book)
         at.append(step)
-    of_census = {}
-    for level in range(max(map(len, books))):
-        run = plan.run_of(level)
-        of_census[level] = np.concatenate(([largest_variance(run)], _column_variances(run)))
     places = [bisect_right(at, step) - 1 for step in asked]
-    variances = {
-        place: sum(
-            (taken * of_census[level] + counts * of_departures)
-            for level, (taken, counts) in enumerate(books[place])
-            if taken
-        )
-        for place in set(places)
-    }
-    return [(at[place], at[place - 1] if place else 0, np.asarray(variances[place])) for place in places]
+    return [(at[place], at[place - 1] if place else 0, books[place].sum(axis=0)) for place in places]
 
 
-def _column_variances(plan: AIMPlan) -> NDArray[np.float64]:
+def _column_variances(plan: CensusTerms, level: int) -> NDArray[np.float64]:
     """The variance of the noise in a cell of each column, at most: from the best of the marginals that have it."""
-    domain, measured = plan.workload.domain, _cell_variances(plan)
+    domain, measured = plan.workload.domain, _cell_variances(plan, level)
     return np.array([
         min((variance * domain.cells(c) / size for c, variance in measured if i in c), default=math.inf)
         for i, size in enumerate(domain.sizes)
@@ -169,31 +173,25 @@ def _column_variances(plan: AIMPlan) -> NDArray[np.float64]:
 
 # What a census says about itself: plans, manifests and statements. Step numbers, options and public scales only.
 
-#: A plan lists so many censuses, and the first one of each further level up to so many.
-_SHOWN, _SHOWN_LEVELS = 4, 4
+#: A plan lists so many censuses, and the first one of level 1.
+_SHOWN = 4
 #: Without a horizon, none that is further away.
 _FARTHEST = 10_000
-#: Levels that a plan without a last level lists one by one.
-_NAMED_LEVELS = 6
-
-
-def listed_levels(plan: CensusTerms) -> int:
-    """How many levels are listed."""
-    return plan.schedule.levels or _NAMED_LEVELS
 
 
 def census_parts(plan: CensusTerms) -> tuple[Part, ...]:
     """What a stay pays, level by level; they add up to the budget exactly."""
-    parts, levels = list[Part](), listed_levels(plan)
-    for level in range(levels):
-        runs = "; ".join(f"{part.name}: {part.detail}" for part in plan.run_of(level).parts())
-        detail, heads = f"an AIM run: {runs}", plan.headline_noises(level)
-        if heads:
-            detail += f"; and {plan.headline_share} for the headlines, {headline_words(heads)}"
-        parts.append(Part(f"census of level {level}", 1, plan.amounts.of_level(level), detail))
-    if plan.schedule.levels is None:
-        detail = f"each further level gets half of what the one before it has; level {levels} and on"
-        parts.append(Part("further levels", 1, plan.amounts.beyond(levels), detail))
+    runs, heads = "; ".join(f"{part.name}: {part.detail}" for part in plan.run.parts()), plan.noises_of(0)
+    details = [f"an AIM run: {runs}"]
+    if heads:
+        details[0] += f"; and {plan.headline_share} for the headlines, {headline_words(heads)}"
+    if plan.schedule.levels > 1:
+        what = ", ".join(dict.fromkeys(noise.describe() for _, noise in plan.noises_of(1)))
+        details.append(f"the {'columns' if plan.upper[0] else 'number of records'} with {what}")
+    parts = [
+        Part(f"census of level {level}", 1, plan.amounts.of_level(level), detail)
+        for level, detail in enumerate(details)
+    ]
     noise = plan.amounts.departure_noise
     if noise is not None:
         every = plan.schedule.departures
@@ -241,20 +239,20 @@ def plan_facts(plan: CensusTerms, prior: str | None) -> dict[str, Any]:
     Args:
         prior: what is said of the public table that shapes cohorts; None where there is none.
     """
-    schedule, levels, domain = plan.schedule, listed_levels(plan), plan.workload.domain
-    higher = list[dict[str, int]]()
-    if schedule.gap is not None:
-        until = min(schedule.levels or _SHOWN_LEVELS, _SHOWN_LEVELS)
-        higher = [{"level": g, "every": schedule.gap * schedule.ratio**g} for g in range(1, until)]
-    numbers = [plan.run_of(level).numbers() for level in range(levels)]
-    left = 0 if plan.public_presence else levels
+    schedule, domain, levels = plan.schedule, plan.workload.domain, range(plan.schedule.levels)
+    higher = [{"level": g, "every": (schedule.gap or 0) * schedule.ratio**g} for g in levels if g]
+    first, most = plan.run.numbers()
+    left, above = (
+        0 if plan.public_presence else len(levels),
+        sum(map(domain.cells, plan.upper)) if higher else 0,
+    )
     heads = sum(domain.cells(clique) for clique in plan.headline)
     return {
-        **table_facts(plan.workload, column_deviation(plan.run_of(0))),
+        **table_facts(plan.workload, column_deviation(plan)),
         **headline_facts(
             [domain.label(clique) for clique in plan.headline],
             plan.headline_share,
-            plan.headline_noises(0),
+            plan.noises_of(0),
             all_columns=False,
         ),
         "census": {
@@ -263,14 +261,15 @@ def plan_facts(plan: CensusTerms, prior: str | None) -> dict[str, Any]:
             "departures_every": schedule.departures,
             "levels": schedule.levels,
             "higher": higher,
+            "columns": bool(plan.upper[0]),
             "first": _shown_censuses(plan),
-            "shares": {str(g): str(plan.amounts.of_level(g).amount) for g in range(levels)},
-            "costs": {str(g): str(plan.amounts.of_level(g)) for g in range(levels)},
+            "shares": {str(g): str(plan.amounts.of_level(g).amount) for g in levels},
+            "costs": {str(g): str(plan.amounts.of_level(g)) for g in levels},
             "prior": prior,
         },
         "noisy_counts": {
-            "first": min(first for first, _ in numbers) + heads,
-            "most": max(most for _, most in numbers) + heads + left,
+            "first": first + heads,
+            "most": most + heads + above + left,
             "at": "censuses",
             "levels_left": left,
         },
@@ -278,24 +277,18 @@ def plan_facts(plan: CensusTerms, prior: str | None) -> dict[str, Any]:
 
 
 def _shown_censuses(plan: CensusTerms) -> list[Mapping[str, Any]]:
-    """The first censuses, and the first one of each further level."""
+    """The first censuses, and the first one of level 1."""
     schedule, horizon = plan.schedule, plan.horizon
-    levels = min(_SHOWN_LEVELS, schedule.levels or _SHOWN_LEVELS)
-    until = (
-        2 * _SHOWN if schedule.gap is None else 2 * schedule.gap * schedule.ratio ** (levels - 1) + 2 * _SHOWN
-    )
+    until = 2 * _SHOWN
+    if schedule.gap is not None:
+        until += 2 * schedule.gap * schedule.ratio ** (schedule.levels - 1)
     until = min(until, _FARTHEST if horizon is None else horizon)
     found, last, seen = list[Mapping[str, Any]](), list[int](), set[int]()
     predicted = counted_deviations(plan, range(1, until + 1))
     for step, level in schedule.censuses(1, until):
-        if len(found) < _SHOWN or (level not in seen and level < levels):
-            found.append({
-                "step": step,
-                "level": level,
-                "after": last_of(last, level),
-                "cell": column_deviation(plan.run_of(level)),
-                "total": predicted[step - 1],
-            })  # fmt: skip
+        if len(found) < _SHOWN or level not in seen:
+            after, total = last_of(last, level), predicted[step - 1]
+            found.append({"step": step, "level": level, "after": after, "total": total})
         seen.add(level)
         last = with_census(last, level, step)
     return found

@@ -16,6 +16,7 @@ from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.privacy.unit import Event, Record
+from dpstream.core.schema.discrete import Found
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, Shapes, ShapeTracker
@@ -23,7 +24,7 @@ from dpstream.families.census.schedule import Amounts, CensusSchedule
 from dpstream.families.census.signal import Signal
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate
 from dpstream.mechanisms.aim import AIM, AIMPlan
-from dpstream.mechanisms.joint_groups import draws, noise_of, split_budget
+from dpstream.mechanisms.joint_groups import draws, noise_of
 from dpstream.mechanisms.workload_cells import Cells
 
 _FORMAT = 1
@@ -38,7 +39,9 @@ class CensusTerms:
         schedule: with the levels that can come within ``horizon``.
         census: what is run on the records of a census's window.
         shapes: makes cohorts of what it measures.
-        headline: marginals that every census measures by themselves, for ``headline_share`` of its amount.
+        upper: what a census of level 1 measures of its window, beside the census of level 0 that it begins with: the
+            columns, or nothing but the number of records, the marginal of no column.
+        headline: marginals that every census of level 0 measures by themselves, for ``headline_share`` of its amount.
     """
 
     workload: Workload
@@ -50,6 +53,7 @@ class CensusTerms:
     amounts: Amounts
     census: AIM
     shapes: Shapes
+    upper: tuple[Clique, ...]
     headline: tuple[Clique, ...]
     headline_share: Fraction
 
@@ -58,27 +62,40 @@ class CensusTerms:
         """Whether the owner has declared which keys are present when."""
         return self.unit.relation == "replace"
 
-    def run_of(self, level: int) -> AIMPlan:
-        """What one census of a level does."""
-        return _calibrated(self.census, self.workload, self._split(level)[0], self.unit.counted)
+    @property
+    def run(self) -> AIMPlan:
+        """What a census of level 0 does, beside the headlines."""
+        return _calibrated(self.census, self.workload, self._split[0], self.unit.counted)
 
-    def headline_noises(self, level: int) -> list[tuple[tuple[int, ...], Noise | HistogramsNoise]]:
-        """Places of the headlines, in groups of one draw each in a census of a level, with their noise."""
-        sizes, unit = self._headline_sizes, self.unit.counted
-        groups = self.headline_draws(level)
-        return [(group, noise_of(budget, [sizes[i] for i in group], unit)) for group, budget in groups]
+    def asked(self, level: int) -> tuple[Clique, ...]:
+        """What is counted of the window of a level."""
+        return self.upper if level else tuple(dict.fromkeys((*self.run.counted, *self.headline)))
 
-    def headline_draws(self, level: int) -> list[tuple[tuple[int, ...], Budget]]:
-        """The same groups, with their budgets."""
-        each, sizes = self._split(level)[1], self._headline_sizes
-        return [] if each is None else draws(sizes, each.scaled(len(sizes)), self.unit.counted)
+    def draws_of(self, level: int) -> list[tuple[tuple[Clique, ...], Budget]]:
+        """What is measured of a window beside AIM, in groups of one draw each, with their budgets: of level 0 the
+        headlines, of level 1 everything."""
+        cliques, budget = self.headline, self._split[1]
+        if level:
+            cliques, budget = self.upper, self.amounts.of_level(level)
+        if not cliques:
+            return []
+        sizes = [self.workload.domain.cells(clique) for clique in cliques]
+        groups = draws(sizes, budget, self.unit.counted)
+        return [(tuple(cliques[i] for i in group), own) for group, own in groups]
+
+    def noises_of(self, level: int) -> list[tuple[tuple[Clique, ...], Noise | HistogramsNoise]]:
+        """The same groups, with their noise."""
+        cells = self.workload.domain.cells
+        return [
+            (group, noise_of(budget, [cells(clique) for clique in group], self.unit.counted))
+            for group, budget in self.draws_of(level)
+        ]
 
     @property
-    def _headline_sizes(self) -> list[int]:
-        return [self.workload.domain.cells(clique) for clique in self.headline]
-
-    def _split(self, level: int) -> tuple[Budget, Budget | None]:
-        return split_budget(self.amounts.of_level(level), len(self.headline), self.headline_share)
+    def _split(self) -> tuple[Budget, Budget]:
+        """What AIM has of a census of level 0, and what the headlines have together."""
+        budget, share = self.amounts.of_level(0), self.headline_share if self.headline else Fraction(0)
+        return budget.scaled(1 - share), budget.scaled(share)
 
 
 @lru_cache(maxsize=32)
@@ -103,37 +120,46 @@ class Level:
 
 
 @dataclass
-class CensusState:
-    """All that the plan remembers. Secret, because of ``left``; everything else follows from released values.
+class CensusBook:
+    """What a stream remembers that follows from released values. Public.
 
     Attributes:
         attrition: which values leave sooner.
         seen: what censuses have measured of each marginal; None without a prior.
         step: steps done.
         last: the last census of each level that had one.
-        left: private, for each level: records of its cohorts that left since the last count.
         levels: the book of each.
         newcomers: how many come in a step.
         cohorts: open ones, the oldest first.
         newest: the newest cohort of level 0 with the prior in it; None where the prior says nothing of it.
         signal: how much of it is released.
+        discovered: the last step that ended a discovery epoch. found: what was discovered so far, by column.
     """
 
     attrition: Attrition
     seen: PriorEvidence | None = None
     step: int = 0
     last: list[int] = field(default_factory=list)
-    left: list[int] = field(default_factory=list)
     levels: list[Level] = field(default_factory=list)
     newcomers: NewcomersRate = field(default_factory=NewcomersRate)
     cohorts: list[Cohort] = field(default_factory=list)
     newest: Model | None = None
     signal: Signal = field(default_factory=Signal)
+    discovered: int = 0
+    found: dict[str, list[Found]] = field(default_factory=dict)
 
     @property
     def hazard(self) -> float:
         """The rate at which newcomers leave."""
         return 1.0 / self.levels[0].total.stay
+
+
+@dataclass
+class CensusState(CensusBook):
+    """All that the plan remembers. Secret, because of ``left``: for each level, how many records of its cohorts left
+    since the last count."""
+
+    left: list[int] = field(default_factory=list)
 
 
 def pack(state: CensusState) -> Packed:

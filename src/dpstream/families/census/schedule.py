@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
+from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.noise import Noise, noise_for
 
@@ -33,14 +34,14 @@ class CensusSchedule:
 
     Args:
         gap: most steps between two censuses; None: a tenth of the steps so far, and one level.
-        levels: how many there are; None: as many as time brings.
+        levels: how many there are.
         departures: who left is counted at every census, and so many steps after the last count; None: at censuses only.
         last_step: the planned one; None: none is planned.
         ratio: a level is that many times rarer than the one below.
     """
 
     gap: int | None
-    levels: int | None
+    levels: int
     departures: int | None = None
     last_step: int | None = None
     ratio: int = RATIO
@@ -57,7 +58,7 @@ class CensusSchedule:
         return level
 
     def _exists(self, level: int) -> bool:
-        return self.gap is not None and (self.levels is None or level < self.levels)
+        return self.gap is not None and level < self.levels
 
     def _wait(self, level: int) -> int:
         """Steps from one census of a level to the next one, at least."""
@@ -76,14 +77,14 @@ class CensusSchedule:
         """How often departures are counted after one census, up to the next one and at it."""
         return -(-(census - last) // self.departures) if self.departures else 1
 
-    def reachable(self, horizon: int | None) -> int | None:
-        """How many levels there can be within so many steps; None: no bound."""
-        if self.gap is None or horizon is None:
-            return 1 if self.gap is None else self.levels
-        level = 1
-        while self._exists(level) and horizon >= self._wait(level):
-            level += 1
-        return level
+    def reachable(self, horizon: int | None) -> int:
+        """How many levels there can be within so many steps; None: no end is planned."""
+        if self.gap is None:
+            return 1
+        early = (
+            level for level in range(1, self.levels) if horizon is not None and horizon < self._wait(level)
+        )
+        return next(early, self.levels)
 
     def after(self, last: int) -> int:
         """The first census after one at step ``last``."""
@@ -129,26 +130,25 @@ def with_census(last: Sequence[int], level: int, step: int) -> list[int]:
 
 # How the budget of a stay is shared: exact amounts, all fixed before step 1.
 
-#: Of two levels, the lower one gets so much of what the departures leave.
-_LOWER_OF_TWO = Fraction(2, 3)
-
 
 @dataclass(frozen=True)
 class Amounts:
-    """What a stay pays for: one census of each level, and one count of departures.
+    """What a stay pays for: one census of each of two levels at most, and one count of departures.
 
-    Guarantee: all amounts that ``of_level`` gives, and the one of the departures, add up to ``budget`` or less.
+    Guarantee: what the levels and the departures get adds up to ``budget``.
 
     Args:
-        departures: share of the departures; 0 where presence is public.
-        levels: how many levels there can be; None: no end. Then each gets half of what the levels below left.
-        series: whether the shares halve from level to level, the last of a known number getting what is left.
+        departures: share of one count of departures; 0 where presence is public.
+        upper: share of a census of level 1; 0 where there is none.
     """
 
     budget: Budget
     departures: Fraction
-    levels: int | None
-    series: bool
+    upper: Fraction
+
+    def __post_init__(self) -> None:
+        if min(self.departures, self.upper) < 0 or self.departures + self.upper >= 1:
+            raise ConfigError("shares of a stay's budget", where="amounts", allowed="0 to 1 in sum")
 
     @property
     def of_departures(self) -> Budget:
@@ -157,56 +157,9 @@ class Amounts:
 
     def of_level(self, level: int) -> Budget:
         """Of one census."""
-        return self.budget.scaled((1 - self.departures) * self.share(level))
-
-    def share(self, level: int) -> Fraction:
-        """A level's share of what the departures leave."""
-        if self.levels == 1:
-            return Fraction(1)
-        if self.series:
-            halvings = level + 1 if self.levels is None or level < self.levels - 1 else level
-            return Fraction(1, 2**halvings)
-        return _LOWER_OF_TWO if level == 0 else 1 - _LOWER_OF_TWO
-
-    def beyond(self, level: int) -> Budget:
-        """What all levels from this one on have together."""
-        return self.budget.scaled(
-            (1 - self.departures) * (1 - sum((self.share(g) for g in range(level)), Fraction(0)))
-        )
+        return self.budget.scaled(1 - self.departures - self.upper if level == 0 else self.upper)
 
     @property
     def departure_noise(self) -> Noise | None:
         """Of one count of one level: one stay changes one of all counts, by 1. None: presence is public."""
         return None if not self.departures else noise_for(self.of_departures, 1, 1)
-
-
-# How often departures are counted: a rule on public guesses, so that step numbers alone say when.
-
-#: From one count to the next as many records leave as so many standard deviations of the counts' noise: less is hardly
-#: seen.
-_PER_NOISE = 10.0
-#: The noise that all counts from one census to the next add to the number of records, as a part of that number.
-_MAX_NOISE = 1 / 200
-#: Levels that have an open cohort most of the time.
-_OPEN_LEVELS = 2
-#: Censuses that come sooner than this need no counts between them.
-_SHORT_GAP = 4
-
-
-def expected_wait(budget: Budget, share: Fraction, leaving: float, turnover: Fraction | None) -> int | None:
-    """Steps from one count of departures to the next; None: they are counted at censuses only.
-
-    Args:
-        budget, share: of a whole stay, and the part of it that a count of departures costs.
-        leaving: a public guess, how many records leave in a step; 0: none.
-        turnover: in steps; None: hardly any record leaves.
-    """
-    gap = gap_of(turnover)
-    if gap is None or gap < _SHORT_GAP or leaving <= 0:
-        return None
-    assert turnover is not None, "there is a gap"
-    noise = math.sqrt(_OPEN_LEVELS * noise_for(budget.scaled(share), 1, 1).variance)
-    size = float(turnover) * leaving
-    parts = min(gap // math.ceil(_PER_NOISE * noise / leaving), int((_MAX_NOISE * size / noise) ** 2))
-    # In equal parts: a count just before a census would be mostly noise.
-    return -(-gap // parts) if parts > 1 else None

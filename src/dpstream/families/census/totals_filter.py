@@ -27,7 +27,7 @@ _HAZARD_DRIFT = 0.14
 _CLUMPED = 0.15
 #: This part of the counts of departures follows from no hazard: a clearance, a reload.
 _OUTLIERS = 0.02
-#: Less probable than this is no hazard: it may come back.
+#: The least probability of a hazard: each may come back.
 _LEAST = 1e-12
 #: Records that a census finds, so many standard deviations from what is expected, are a burst: a reload, an export that
 #: was not whole.

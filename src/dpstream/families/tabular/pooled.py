@@ -24,7 +24,7 @@ from dpstream.core.contracts import (
     pack_fields,
     unpack_fields,
 )
-from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.discrete import Found
@@ -32,11 +32,13 @@ from dpstream.families.tabular.pooled_book import EPOCHS, Flows, Number, PooledB
 from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
-from dpstream.families.tabular.pooled_growth import Growth, room_of
+from dpstream.families.tabular.pooled_growth import Growth
 from dpstream.families.tabular.pooled_run import Outcome, Runner
+from dpstream.mechanisms.discovery import entering
 from dpstream.mechanisms.discovery_plan import Discoveries
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.followed_cells import MeasuredCells
+from dpstream.mechanisms.grown_tables import with_new
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
@@ -200,7 +202,7 @@ class PooledPlan(PooledFacts):
             heads += (Part("headline" if clock.headlines else "number", times, clock.budget, detail),)
         if self.discovery is not None:
             cost = self.unit.per_event(self.discovery.budget)
-            heads += (Part("discover", times, cost, self.discovery.describe()),)
+            heads += (self.discovery.part(times, cost),)
         if not own.followed.choosable:
             return (*heads, Part("measure", times, own.budget, f"an epoch's {columns}"))
         select, measure = own.budget.split(self.recipe.select_share, 1 - self.recipe.select_share)
@@ -252,22 +254,9 @@ class PooledPlan(PooledFacts):
         randomness: Randomness,
     ) -> None:
         """End a discovery epoch: what is published of it begins with the next step, and the state gets its cells."""
-        if counts is None:
-            raise ConfigError(
-                "the batch lacks the values of its records", where="mechanism", allowed="a stream of dp.open"
-            )
-        new = dict[str, list[Found]]()
-        for column in self.open_columns:
-            most = room_of(
-                self.domain,
-                column,
-                headline_cliques(self.domain, self.recipe.headline),
-                self.recipe.max_cells,
-            )
-            before = [one.value for one in state.found.get(column, ())]
-            passed = own.rule(column, before, most).publish(counts.of(column), randomness)
-            if passed:
-                new[column] = [Found(value, state.step + 1, count) for value, count in passed]
+        heads = headline_cliques(self.domain, self.recipe.headline)
+        rules = own.rules(self.domain, state.found, heads, self.recipe.max_cells)
+        new = entering(rules, counts, (state.discovered, state.step), randomness)
         records = state.total - state.found_total
         state.found_total, state.discovered = state.total, state.step
         if new:
@@ -277,9 +266,7 @@ class PooledPlan(PooledFacts):
         self, state: PooledState, own: Discoveries, new: Mapping[str, Sequence[Found]], records: float
     ) -> None:
         """Move the state to columns with new values."""
-        state.found = {
-            name: [*state.found.get(name, ()), *new.get(name, ())] for name in {**state.found, **new}
-        }
+        state.found = with_new(state.found, new)
         plan = self.grown(state.found)
         domain = self.domain
         others = {domain.index(name): own.other_code(name) for name in new}

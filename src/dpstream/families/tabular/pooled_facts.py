@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
-from itertools import islice, pairwise
-from typing import Any, Self, cast
+from itertools import pairwise
+from typing import Any, Self
 
 import numpy as np
 
@@ -54,12 +54,12 @@ from dpstream.families.tabular.pooled_book import (
 )
 from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate, rate_weights
-from dpstream.families.tabular.pooled_growth import grown_workload
 from dpstream.families.tabular.pooled_levels import TableTree, trees_of, with_columns
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import options
 from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
+from dpstream.mechanisms.grown_tables import grown_plan
 from dpstream.mechanisms.headlines import check_headline
 from dpstream.mechanisms.limits import check_domain, check_each, check_fit, check_prior
 from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
@@ -320,8 +320,8 @@ def _clock_facts(clock: Clock, clocks: Sequence[Clock]) -> dict[str, Any]:
 _BYTES_A_CELL, _SECONDS_A_CELL = 160, 1e-6
 #: Ends of epochs that a plan lists.
 _LISTED_EPOCHS = 25
-#: Ends of discovery epochs that a plan lists, and the steps among which it looks for them.
-_LISTED_ENDS, _LOOKED_AT = 8, 1000
+#: Steps among which a plan looks for ends of discovery epochs.
+_LOOKED_AT = 1000
 
 
 @dataclass(frozen=True)
@@ -364,16 +364,10 @@ class PooledOptions:
         if self.first_records is not None:
             check_whole(self.first_records, "first_records", 1, 2**53)
         if self.discovery is not None:
-            for column in self.discovery.columns:
-                self.workload.domain.index(column.name)
             if self.deletions:
                 what = "values of a table that records leave cannot be discovered"
                 raise ConfigError(what, where="[discovery]", allowed="a source without deletes")
-            # Both follow cells that the table has from the beginning.
-            for name in ("prior", "season"):
-                if getattr(self, name) is not None:
-                    what = f"values cannot be discovered beside a {name}"
-                    raise ConfigError(what, where="[discovery]", allowed=f"no {name}, or a list of values")
+            self.discovery.check(self.workload.domain, prior=self.prior, season=self.season)
 
     @property
     def sides(self) -> tuple[Events, ...]:
@@ -447,14 +441,7 @@ class PooledFacts(StreamPlan):
 
     def grown(self, found: Mapping[str, Sequence[Found]]) -> Self:
         """See ``StreamPlan``."""
-        many = {name: len(values) for name, values in found.items()}
-        more = {name: size - self.many_found.get(name, 0) for name, size in many.items()}
-        if not any(more.values()):
-            return self
-        recipe = cast(Any, self.recipe)
-        workload = grown_workload(recipe.workload, more, recipe.max_cells)
-        plan: Self = replace(recipe, workload=workload).calibrate(self.budget, self.unit, self.horizon)
-        return replace(plan, last_step=self.last_step, discovery=self.discovery, many_found=many)
+        return grown_plan(self, found, "last_step")
 
     @property
     def delta(self) -> Fraction:
@@ -469,14 +456,12 @@ class PooledFacts(StreamPlan):
         """Whether the headlines' period ends with a step, too, which ends an epoch: so values may enter after it."""
         return all(c.ends(step, self.last_step, self.horizon) for c in self.clocks if c.headlines)
 
-    def _discovery_facts(self) -> dict[str, Any]:
+    def _discovery_facts(self, own: Discoveries) -> dict[str, Any]:
         """How often values must occur, and the first ends of discovery epochs."""
-        own, borders = self.discovery, [self.epochs.after(0)]
-        assert own is not None
+        borders = [self.epochs.after(0)]
         while borders[-1] < _LOOKED_AT and borders[-1] != self.epochs.end:
             borders.append(self.epochs.after(borders[-1]))
-        ends = list(islice(own.ends(filter(self.may_discover, borders)), _LISTED_ENDS))
-        return {"columns": own.facts(), "ends": ends, "year": own.recipe.year, "delta": str(own.delta)}
+        return own.facts(filter(self.may_discover, borders))
 
     @property
     def cells(self) -> Cells:
@@ -520,7 +505,7 @@ class PooledFacts(StreamPlan):
             "prior": None if recipe.prior is None else recipe.prior.describe(),
         }
         if self.discovery is not None:
-            facts["discovery"] = self._discovery_facts()
+            facts["discovery"] = self._discovery_facts(self.discovery)
         if recipe.deletions:
             facts["turnover"] = {"cancelled": self.cancels}
         labels = [label for clock in self.clocks for label in clock.labels]

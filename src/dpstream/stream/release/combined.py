@@ -68,7 +68,7 @@ class Part(Protocol):
         ...
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
-        """How its noise enters the sum of some cells."""
+        """How its noise enters the sum of some cells, or of all cells times numbers that are given in their place."""
         ...
 
 
@@ -82,8 +82,12 @@ class CellsOf:
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """See ``Part``."""
-        many = int(cells.sum()) * self.each
-        return Coefficients(self.source, ((abs(self.weight), many),), self.weight * many)
+        sizes, counts = np.unique(np.abs(cells[cells != 0]), return_counts=True)
+        pairs = [
+            (abs(self.weight) * float(size), count * self.each)
+            for size, count in zip(sizes, counts.tolist(), strict=True)
+        ]
+        return Coefficients(self.source, tuple(pairs), self.weight * self.each * float(cells.sum()))
 
     @property
     def key(self) -> Any:
@@ -339,10 +343,41 @@ class Combined:
         parts = itertools.chain.from_iterable(one.parts for one in found)
         return cls(values, sum(one.variance for one in found), tuple(parts))
 
-    def negative(self) -> Combined:
-        """The same, to be taken away."""
-        parts = tuple(part.scaled(-1.0) for part in self.parts)
-        return replace(self, values=-self.values, parts=parts)
+    def scaled(self, weight: float) -> Combined:
+        """So many times the same."""
+        parts = tuple(part.scaled(weight) for part in self.parts)
+        return replace(self, values=weight * self.values, variance=weight**2 * self.variance, parts=parts)
+
+
+#: Borders between spans that are put together at most.
+_MOST_BORDERS = 1_000
+
+
+def weights_of_spans(
+    known: Mapping[tuple[int, int], Combined], begin: int, end: int
+) -> dict[tuple[int, int], float]:
+    """The weights of the best linear unbiased estimate of what the steps after ``begin`` up to ``end`` hold, from
+    independent sums over spans of steps: spans that meet at a border follow each other, and every way counts. They are
+    the currents through a network whose resistances are the variances. Empty where draws are in two spans.
+    """
+    draws = [one.shared for one in known.values()]
+    borders = sorted({border for first, last in known for border in (first - 1, last)})
+    independent = sum(map(len, draws)) == len(set[str]().union(*draws))
+    if not independent or len(borders) > _MOST_BORDERS or any(o.variance <= 0.0 for o in known.values()):
+        return {}
+    place = {border: number for number, border in enumerate(borders)}
+    network, sent = np.zeros((len(borders), len(borders))), np.zeros(len(borders))
+    for (first, last), one in known.items():
+        ends = np.array([place[first - 1], place[last]])
+        network[ends, ends] += 1.0 / one.variance
+        network[ends, ends[::-1]] -= 1.0 / one.variance
+    sent[[place[begin], place[end]]] = -1.0, 1.0
+    heights = np.linalg.lstsq(network, sent, rcond=None)[0]
+    found = {
+        (first, last): float(heights[place[last]] - heights[place[first - 1]]) / one.variance
+        for (first, last), one in known.items()
+    }
+    return {span: weight for span, weight in found.items() if abs(weight) > 1e-9}
 
 
 def identity(one: NoisyCounts) -> str:
@@ -359,10 +394,8 @@ def misfit(one: NoisyCounts) -> StoreDamagedError:
 
 def was_chosen(one: NoisyCounts, term: Sequence[str] | None = None) -> bool:
     """Whether a marginal, or a sum of signs, was measured because of what was measured before."""
-    chosen = one.query.get("chosen", False)
-    if term is None or isinstance(chosen, bool):
-        return bool(chosen)
-    return any(set(term) == set(other) for other in chosen)
+    chosen = one.query.get("chosen", ())
+    return bool(chosen) if term is None else any(set(term) == set(other) for other in chosen)
 
 
 def projected(names: Sequence[str], one: NoisyCounts, sizes: Mapping[str, int]) -> Combined:

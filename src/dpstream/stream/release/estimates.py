@@ -40,6 +40,7 @@ from dpstream.stream.release.combined import (
     misfit,
     projected,
     was_chosen,
+    weights_of_spans,
 )
 from dpstream.stream.release.manifest import COUNTED
 
@@ -70,6 +71,7 @@ class Estimate:
         records: what the records that are counted are called: ``admitted records`` where a bound leaves some out.
         span: of a flow: its steps, with their first and last day.
         began: values that were discovered after its first step, with the first step that has them.
+        left: the labels of the bins that held these values before.
     """
 
     columns: tuple[str, ...]
@@ -83,6 +85,7 @@ class Estimate:
     records: str = "records"
     span: Any = None
     began: tuple[tuple[str, int], ...] = ()
+    left: tuple[str, ...] = ()
     _kinds: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
 
     def sum(self, cells: NDArray[np.bool_]) -> Estimate:
@@ -105,8 +108,8 @@ class Estimate:
         total = np.array(self.values[mask].sum())
         return replace(self, columns=(), labels=(), values=total, _parts=parts, _kinds=None)
 
-    def law(self, cells: NDArray[np.bool_] | None = None) -> WeightedSum:
-        """The law of the error of one cell, or of the sum of some cells (a mask shaped as ``values``).
+    def law(self, cells: NDArray[Any] | None = None) -> WeightedSum:
+        """The law of the error of one cell, or of a sum of cells (a mask, or weights, shaped as ``values``).
 
         Cost: of one cell: computed for the first one; all cells have the same law, but for reconciled levels.
         """
@@ -382,8 +385,10 @@ class Published(Flowing):
                 blocks = self._cover(names, own, end, combine, begin, {} if names else agreed)
             if isinstance(blocks, Missing):
                 return blocks
+            if not names:
+                blocks = self._by_all_ways(blocks, own, begin, end, combine)
             away = side == "deletes" and events == "net"
-            found += [replace(b, combined=b.combined.negative()) if away else b for b in blocks]
+            found += [replace(b, combined=b.combined.scaled(-1.0)) if away else b for b in blocks]
         if not found:
             return Missing((), "No step measured what left.", "events = came, or net")
         return self._sum(names, end, found)
@@ -456,11 +461,15 @@ class Published(Flowing):
             chosen = self._cover(names, own, end, combine)
             if isinstance(chosen, Missing):
                 return chosen
+            if not names:
+                chosen = self._by_all_ways(chosen, own, 0, end, combine)
             if combine == "reconciled" and self._trees:
                 agreed = self._agreeing(side, 0, end, periods=False).get(names)
                 if agreed is not None and agreed.variance <= sum(b.combined.variance for b in chosen):
                     chosen = [_Block(1, end, agreed)]
-            found += [replace(b, combined=b.combined.negative()) if side == "deletes" else b for b in chosen]
+            found += [
+                replace(b, combined=b.combined.scaled(-1.0)) if side == "deletes" else b for b in chosen
+            ]
         return self._sum(names, end, found)
 
     def _present(self, names: tuple[str, ...], as_of: int | None, combine: Combine) -> Estimate | Missing:
@@ -498,6 +507,23 @@ class Published(Flowing):
         Args:
             agreeing: what is known of some spans, from more measurements.
         """
+        known = self._spans(names, counts, combine) | dict(agreeing or {})
+        best = _cheapest(known, begin, end)
+        if end not in best:
+            gaps = _gaps(names, known, max(best), end, begin)
+            if combine != "least squares" and any(_chose(one, names) for one in counts):
+                why = "or chosen by earlier measurements, which leaves no interval."
+                return replace(gaps, reason=f"{gaps.reason.rstrip('.')}, {why}")
+            if any(one.series is not None and one.first > 1 for one in counts):
+                why = "Gains of steps that share noise are not added up."
+                return replace(gaps, reason=f"{gaps.reason} {why}")
+            return gaps
+        return _path(best, known, end)
+
+    def _spans(
+        self, names: tuple[str, ...], counts: Sequence[NoisyCounts], combine: Combine
+    ) -> dict[tuple[int, int], Combined]:
+        """What measurements say of the steps that each of them is about."""
         spans: dict[tuple[int, int], list[NoisyCounts]] = {}
         for one in counts:
             if one.series is not None and one.first > 1:
@@ -510,18 +536,17 @@ class Published(Flowing):
                 self._joined[key] = self._combined(names, span, measured, combine)
             if (combined := self._joined[key]) is not None:
                 known[span] = combined
-        known |= agreeing or {}
-        best = _cheapest(known, begin, end)
-        if end not in best:
-            gaps = _gaps(names, known, max(best), end, begin)
-            if combine != "least squares" and any(_chose(one, names) for one in counts):
-                why = "or chosen by earlier measurements, which leaves no interval."
-                return replace(gaps, reason=f"{gaps.reason.rstrip('.')}, {why}")
-            if any(one.series is not None and one.first > 1 for one in counts):
-                why = "Gains of steps that share noise are not added up."
-                return replace(gaps, reason=f"{gaps.reason} {why}")
-            return gaps
-        return _path(best, known, end)
+        return known
+
+    def _by_all_ways(
+        self, blocks: list[_Block], counts: Sequence[NoisyCounts], begin: int, end: int, combine: Combine
+    ) -> list[_Block]:
+        """The number of records from all spans instead of the blocks of one cover: what the stream's releases say."""
+        if combine != "reconciled" or self._trees:
+            return blocks
+        known = self._spans((), counts, combine)
+        weights = weights_of_spans(known, begin, end) if len(known) > len(blocks) else {}
+        return [_Block(*span, known[span].scaled(own)) for span, own in weights.items()] or blocks
 
     def _sizes_at(self, step: int) -> Mapping[str, int]:
         """The columns' sizes in the codes of a step's records."""
@@ -596,7 +621,7 @@ class Published(Flowing):
         self, names: tuple[str, ...], span: tuple[int, int], counts: Sequence[NoisyCounts], combine: Combine
     ) -> Combined | None:
         """What the measurements of some steps say of a marginal; None where they do not say it."""
-        number, sizes = self._number(*span), self._sizes_at(span[0])
+        number, sizes = self._number(*span), self._sizes_at(span[1])
         usable = [one for one in counts if _usable(one, sizes)]
         if combine == "least squares":
             return least_squares(names, usable, sizes, number)
@@ -647,8 +672,11 @@ class Published(Flowing):
             times[there] += 1
             parts += [part if own == shape else Inside(part, own) for part in block.combined.parts]
         kinds = next((b.combined.kinds for b in blocks if b.combined.kinds is not None), None)
-        first = min((block.first for block in blocks), default=1)
-        found = [one for c in chosen if isinstance(c, Categorical) for one in c.found if one.first > first]
+        # A block is measured in the codes of its last step: what a census counts has come before.
+        least = min((block.last for block in blocks), default=1)
+        opened = [
+            (c, one) for c in chosen if isinstance(c, Categorical) for one in c.found if one.first > least
+        ]
         return Estimate(
             names,
             tuple(column.labels() for column in chosen),
@@ -658,7 +686,8 @@ class Published(Flowing):
             any(block.combined.chosen for block in blocks),
             tuple(parts),
             records=self.records,
-            began=tuple((one.value, one.first) for one in found),
+            began=tuple((one.value, one.first) for _, one in opened),
+            left=tuple(dict.fromkeys(str(column.other) for column, _ in opened)),
             _kinds=times if (times != len(blocks)).any() else kinds,
         )
 

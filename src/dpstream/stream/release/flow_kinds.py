@@ -134,6 +134,8 @@ class PresentFlows(_TableKind):
         tiles, parts, end = list[tuple[int, int]](), list[tuple[float, Estimate]](), step
         while end:
             census = [one for one in self._lines("present") if one.end == end]
+            # A census of level 1 counts a later window, too, that of level 0; the longer one holds it.
+            census = [one for one in census if one.first == min(other.first for other in census)]
             found = self.published.counted((), census, combine) if census else None
             if found is None:
                 return Missing(((step, step),), f"{_PRESENT} {step}")

@@ -220,8 +220,8 @@ class Change:
         return "; ".join(text for text in (self.difference.note, bound_words(self.bound)) if text)
 
     def direction(self, confidence: float = 0.95) -> NDArray[np.int64]:
-        """Of every cell: 1 where records a day rose, -1 where they fell, 0 where no difference can be seen. All cells
-        together hold with the stated confidence.
+        """Of every cell: 1 where records a day rose, -1 where they fell, 0 where no difference can be seen, or a value
+        was discovered in between. All cells together hold with the stated confidence.
 
         Errors:
             ConfigError: too many cells; a difference without an interval; a contribution bound.
@@ -234,18 +234,32 @@ class Change:
             raise ConfigError(own.note, where="change", allowed="combine = mean")
         low, high = interval
         # Differences of exact public numbers are what is left by rounding.
-        return (low > _ROUNDING).astype(np.int64) - (high < -_ROUNDING).astype(np.int64)
+        seen = (low > _ROUNDING).astype(np.int64) - (high < -_ROUNDING).astype(np.int64)
+        return np.where(self._moved, 0, seen)
+
+    @property
+    def _moved(self) -> NDArray[np.bool_]:
+        """The cells of values that were discovered after the first step of either flow, and of the bins before them."""
+        moved = np.zeros(self.later.values.shape, dtype=bool)
+        for flow in (self.earlier, self.later):
+            names = [*(value for value, _ in flow.began), *flow.left]
+            for axis, labels in enumerate(flow.labels):
+                shape = [-1 if axis == other else 1 for other in range(moved.ndim)]
+                moved |= np.isin(labels, names).reshape(shape)
+        return moved
 
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a cell: labels, ``earlier``, ``later``, ``change``, its ``standard_error``, ``low``, ``high`` and
-        ``seen``: rose, fell, nothing, or not compared (a contribution bound); as a pyarrow Table."""
+        ``seen``: rose, fell, nothing, or not compared (a contribution bound, a value discovered in between); as a
+        pyarrow Table."""
         import pyarrow as pa
 
         table = self.difference.to_table(confidence)
         if self.bound is None:
-            seen = [_SEEN[int(one)] for one in self.direction(confidence).ravel()]
+            pairs = zip(self.direction(confidence).ravel(), self._moved.ravel(), strict=True)
+            seen = [_HIDDEN if moved else _SEEN[int(one)] for one, moved in pairs]
         else:
-            seen = ["not compared"] * table.num_rows
+            seen = [_HIDDEN] * table.num_rows
         labels = {name: table[name] for name in self.difference.columns}
         both = {"earlier": self.earlier.values.ravel(), "later": self.later.values.ravel()}
         rest = {name: table[name] for name in ("standard_error", "low", "high")}
@@ -254,6 +268,7 @@ class Change:
         )
 
 
+_HIDDEN = "not compared"
 _SEEN = {1: "rose", 0: "no difference can be seen", -1: "fell"}
 
 

@@ -30,6 +30,7 @@ from dpstream.stream.identity import exceptions_of
 from dpstream.stream.predecessor_cost import base_words, covered
 from dpstream.stream.release.released_verdicts import (
     averages_verdict,
+    clipped_words,
     number_of_records,
     released_verdicts,
     when_measured,
@@ -84,6 +85,7 @@ def _field(column: Column) -> dict[str, Any]:
         column.other is not None and not isinstance(column, Categorical)
     )
     constraints["required"] = not becomes_null
+    beyond = clipped_words(column)
     spec = {key: _plain(value) for key, value in column.spec().items()}
     codes: list[dict[str, Any]] = [
         {"code": code, "label": label} for code, label in enumerate(column.labels())
@@ -94,6 +96,7 @@ def _field(column: Column) -> dict[str, Any]:
     return {
         "name": column.name,
         "type": kind,
+        **({"description": f"Values are {beyond}."} if beyond else {}),
         "constraints": constraints,
         "dpstream": {**spec, "size": column.size, "codes": codes},
     }

@@ -28,6 +28,7 @@ from dpstream.stream.release.answers import (
     with_bias,
     with_simulated,
 )
+from dpstream.stream.release.averages import Average, Numbers
 from dpstream.stream.release.estimates import Estimate, Published, label_columns
 from dpstream.stream.release.manifest import DRAWN
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
@@ -351,6 +352,19 @@ class Release:
             error_kind="exact",
             _half_width=width,
         )
+
+    def mean(self, column: str, where: str | None = None) -> Average:
+        """The average of a column of numbers; see ``PublicRelease.mean``."""
+        return self._numbers(column, where).mean()
+
+    def quantile(self, column: str, share: float, where: str | None = None) -> Average:
+        """A quantile of a column of numbers; see ``PublicRelease.quantile``."""
+        return self._numbers(column, where).quantile(share)
+
+    def _numbers(self, column: str, where: str | None) -> Numbers:
+        published = self._published()
+        counts = (lambda names: None) if published is None else published.estimate
+        return Numbers.of(self._schema, column, where, self.table, counts)
 
     def _published(self) -> Published | None:
         """The noisy counts in the folder of releases; None where there are none, or where counts of the released table

@@ -7,10 +7,14 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from dpstream.core.contracts import ExpectedTable, MarginalError, StreamPlan, Synthesis, SyntheticTable
 from dpstream.core.contracts.expectations import with_columns
 from dpstream.core.privacy.unit import Individual, Record
-from dpstream.core.schema.numeric import average_ends
+from dpstream.core.schema.column import Column
+from dpstream.core.schema.numeric import Integer, Ordered, Real, number_text
 from dpstream.stream.release.verdicts import (
     EXACT,
     MODELLED,
@@ -162,16 +166,58 @@ def averages_verdict(schema: Schema, table: SyntheticTable) -> tuple[Verdict, ..
     if not found:
         return ()
     vague = sorted(found, key=lambda name: -(found[name][1] - found[name][0]) / max(map(abs, found[name])))
-    named = "; ".join(f"of {name} {average_words(found[name])}" for name in vague[:_NAMED])
+    named = "; ".join(f"of {name} {average_words(schema[name], found[name])}" for name in vague[:_NAMED])
     more = f"; {len(vague) - _NAMED} more columns have bins" if len(vague) > _NAMED else ""
     why = f"{named}{more} (places inside bins are unknown)"
     return (Verdict("averages", NOT_KNOWN, None, None, why),)
 
 
-def average_words(ends: tuple[float, float]) -> str:
-    """Between which numbers an average lies, in three digits."""
-    low, high = (f"{float(f'{end:.3g}'):,g}" for end in ends)
-    return f"anywhere from {low} to {high}"
+def clipped_words(column: Column) -> str:
+    """How numbers, or days, beyond a column's ends count; empty where there are none.
+
+    >>> clipped_words(Integer("delay", edges=[-10, 0, 200], outside="clip"))
+    'counted up to 200 (200 and more are in the last bin, -10 and less in the first)'
+    """
+    if not isinstance(column, Ordered) or column.outside != "clip":
+        return ""
+    (before, after), ends = column.beyond, column.limits()
+    low, high = (number_text(end) if isinstance(end, float) else end for end in ends)
+    return f"counted up to {high} ({high} and {after} are in the last bin, {low} and {before} in the first)"
+
+
+def average_ends(column: Column, counts: NDArray[Any]) -> tuple[float, float] | None:
+    """The least and the largest average of numbers of which only the bins are known; None for other columns, and where
+    each bin that holds records is a single number.
+
+    Args:
+        counts: records by code; those without a number are left out.
+
+    >>> delay = Integer("delay", edges=[0, 15, 120, 1440], missing="missing")
+    >>> [round(end, 2) for end in average_ends(delay, np.array([80, 15, 5, 40]))]
+    [8.25, 101.05]
+    >>> average_ends(delay, np.zeros(4)), average_ends(Integer("age", min=0, max=1), np.ones(2))
+    (None, None)
+    """
+    if not isinstance(column, Integer | Real):
+        return None
+    weights = np.maximum(np.asarray(counts[: column.bins], dtype=np.float64), 0.0)
+    if not weights.sum():
+        return None
+    shares = weights / weights.sum()
+    low, high = (float(shares @ ends) for ends in (column.lower, column.upper))
+    return (low, high) if high > low else None
+
+
+def average_text(value: float) -> str:
+    """An average in three digits."""
+    return f"{float(f'{value:.3g}'):,g}"
+
+
+def average_words(column: Column, ends: tuple[float, float]) -> str:
+    """Between which numbers an average lies, and up to which number it counts."""
+    low, high = map(average_text, ends)
+    counted = clipped_words(column).partition(" (")[0]
+    return f"anywhere from {low} to {high}{counted and f', {counted}'}"
 
 
 def _exact(synthesis: Synthesis, plan: StreamPlan) -> tuple[MarginalError, ...]:

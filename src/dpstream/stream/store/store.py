@@ -26,7 +26,7 @@ from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
 from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import sweep_files
-from dpstream.core.tables.undiscovered import Counts
+from dpstream.core.tables.undiscovered import Counts, PresentTexts
 from dpstream.io.sinks.table_files import Content, sha256_of
 from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE
 from dpstream.stream.identity import canonical_json, require_same_plan
@@ -93,7 +93,7 @@ from dpstream.stream.store.summed_rows import (
 )
 
 if TYPE_CHECKING:
-    from dpstream.core.schema.domain import Domain
+    from dpstream.core.schema import Schema
     from dpstream.core.tables import PresentTable
     from dpstream.stream.cut_users import CutUsers
 
@@ -434,15 +434,23 @@ class Store:
         leads to one of many."""
         return user_folder(self.path, self.meta)
 
-    def present(self, domain: Domain) -> PresentTable:
-        """The keyed records that are present. Private.
+    def present(self, schema: Schema) -> PresentTable:
+        """The keyed records that are present, with the texts that their codes of open columns stand for. Private.
 
         Errors:
             StoreDamagedError: one was changed, lost or added. ConfigError: they are files.
         """
         self._require_rows(self._shards())
         with self._reading() as db:
-            return read_present(db, self.meta["key"], domain, self.last_step)
+            key, texts = self.meta["key"], None
+            if columns := schema.open_columns:
+                wrong = verify_values(db, key)
+                if wrong is not None:
+                    raise self._damaged(wrong)
+                texts = PresentTexts.stored(
+                    schema, (read_values(db, key, i, ()) for i in range(len(columns)))
+                )
+            return read_present(db, key, schema.domain, self.last_step, texts)
 
     def present_files(self) -> tuple[Path, CounterShards | None]:
         """The folder of the files of present records, which may not be there, and those files; None before the first

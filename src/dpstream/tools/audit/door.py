@@ -16,14 +16,14 @@ may tell follows from the laws (``dpstream_lab`` adds that to the losses of poin
 
 Values that are discovered get noise by their text. With a pattern each of its texts has a count, most of them 0: the
 second run gives each text what it got in the first one, whether or not somebody holds it there. Without one, a text
-that only one of the runs holds passes with probability delta, which is no part of the loss.
+that only one of the runs holds passes with probability delta, which the loss leaves out.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol, TypeVar, cast
@@ -31,7 +31,7 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PrivateBatch, StartTable, StreamPlan, Synthesis
+from dpstream.core.contracts import PresentRecords, PrivateBatch, StartTable, StreamPlan, Synthesis
 from dpstream.core.contracts.private_batch import Events
 from dpstream.core.privacy import (
     AnyNoise,
@@ -378,18 +378,22 @@ class _Discovery:
         while isinstance(randomness, Relay):
             randomness = randomness._inner
         self._door, self._known = cast("Door", randomness), dict[str, set[str]]()
-        self._counts = [Counter[str]() for _ in plan.open_columns]
+        self._counts, self._present = [Counter[str]() for _ in plan.open_columns], cast("Any", None)
 
     def step(self, state: Any, batch: Any) -> Synthesis:
         """One step. Records keep the codes that they had before anything was discovered."""
-        for counts, (texts, numbers) in zip(self._counts, batch.undiscovered.added, strict=True):
-            counts.update(dict(zip(texts.to_pylist(), numbers.tolist(), strict=True)))
+        if batch.present is None:
+            for counts, (texts, numbers) in zip(self._counts, batch.undiscovered.added, strict=True):
+                counts.update(dict(zip(texts.to_pylist(), numbers.tolist(), strict=True)))
+        self._present = batch.undiscovered
         grown = _GrownBatch(batch, self._root.domain, self._plan.domain, self)
         return cast("Synthesis", self._plan.step(state, grown, self._randomness))
 
-    def of(self, column: str) -> Iterable[tuple[str, int]]:
+    def of(self, column: str, after: int) -> Iterable[tuple[str, int]]:
         """See ``UndiscoveredCounts``."""
-        counts = self._counts[self._root.open_columns.index(column)]
+        counts: Mapping[str, int] = self._counts[self._root.open_columns.index(column)]
+        if self._root.reads == "present":
+            counts = dict(self._present.of(column, after))
         rule, known = self._root.discovery.rule(column), self._known.get(column, set())
         return self._door.follow(rule.threshold, rule.pattern, known, sorted(counts.items()))
 
@@ -413,12 +417,21 @@ class _GrownBatch(PrivateBatch):
 
     def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[Exact]:
         """See ``PrivateBatch``."""
+        return self._padded(cliques, self._batch.count(cliques, part))
+
+    def _padded(self, cliques: Sequence[Clique], counts: Sequence[Exact]) -> list[Exact]:
         padded = []
-        for clique, cells in zip(cliques, self._batch.count(cliques, part), strict=True):
+        for clique, cells in zip(cliques, counts, strict=True):
             before, now = self._before.shape(clique), self._now.shape(clique)
             more = [(0, size - old) for old, size in zip(before, now, strict=True)]
             padded.append(np.pad(cells.reshape(before), more).reshape(-1))
         return cast("list[Exact]", padded)
+
+    @property
+    def present(self) -> PresentRecords | None:
+        """See ``PrivateBatch``."""
+        own = self._batch.present
+        return None if own is None else _GrownRecords(own, self)
 
     @property
     def declares_deletes(self) -> bool:
@@ -428,6 +441,22 @@ class _GrownBatch(PrivateBatch):
     def undiscovered(self) -> _Discovery:
         """See ``PrivateBatch``."""
         return self._values
+
+
+@dataclass(frozen=True)
+class _GrownRecords:
+    """The same of the records that are present."""
+
+    _records: PresentRecords
+    _batch: _GrownBatch
+
+    @property
+    def departed(self) -> NDArray[np.int32]:
+        return self._records.departed
+
+    def count(self, cliques: Sequence[Clique], after: int) -> list[Exact]:
+        """See ``PresentRecords``."""
+        return self._batch._padded(cliques, self._records.count(cliques, after))
 
 
 @dataclass(frozen=True)

@@ -22,19 +22,18 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ends
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.privacy import User
-from dpstream.core.schema import Categorical
+from dpstream.core.schema import Categorical, Schema
 from dpstream.core.schema.domain import Domain
 from dpstream.core.schema.pattern import Pattern
 from dpstream.core.tables import (
     EncodedBatch,
     KeyedBatch,
-    KeyedChanges,
     PresentBatch,
     PresentTable,
     PresentView,
 )
 from dpstream.core.tables.encoded_batch import batch_codes
-from dpstream.core.tables.undiscovered import DiscoveringBatch
+from dpstream.core.tables.undiscovered import DiscoveringBatch, PresentTexts
 from dpstream.stream.admission import Admission, Batch, grant_batch
 from dpstream.tools.audit.door import Batches
 from dpstream.tools.errors.invented_tables import correlated_columns
@@ -189,17 +188,17 @@ class InventedStream:
 
     def admit(self, steps: Sequence[Step]) -> Batches:
         """The batches of these events, encoded and bounded as those of real ones."""
-        counters, present = _Counters(), PresentTable.empty(self.reading.domain)
+        texts = PresentTexts.stored(self.reading, [()] * len(self.others)) if self.others else None
+        counters, present = _Counters(), PresentTable.empty(self.reading.domain, texts)
         batches, cut = Batches(), list[int]()
         for number, step in enumerate(steps, start=1):
             granted = grant_batch(self._batch(step), self.plan, self.schema, cast("Store", counters), "audit")
             if granted.keyed is not None:
-                effect = granted.keyed.changes(present)
-                changes = KeyedChanges(effect.keys, effect.present, effect.codes)
-                present, departed = present.after(changes, number)
-                batches.append(PresentBatch(PresentView(present, departed)))
+                present, departed = present.after(granted.keyed.changes(present), number)
+                view = PresentView(present, departed)
+                batches.append(PresentBatch(view, view if self.others else None))
                 continue
-            admission = Admission(self.reading.domain, self.unit, cast("Store", counters))
+            admission = Admission(self.reading, self.unit, cast("Store", counters))
             taken = admission.admit(granted, "audit")
             if taken.users is not None:
                 cut.append(taken.users.cut)
@@ -212,20 +211,21 @@ class InventedStream:
 
     def _batch(self, step: Step) -> Batch | KeyedBatch:
         if self.keyed:
-            rows = self.schema.decode(np.concatenate([step.came, step.left]), 1)
+            rows = self._texts(np.concatenate([step.came, step.left]), self.schema)
             events = ["insert"] * len(step.came) + ["delete"] * len(step.left)
             table = rows.append_column(_KEY, [[*step.owners, *step.leavers]]).append_column(_EVENT, [events])
             return KeyedBatch(table, _KEY, _EVENT)
         raw = bool(self.others) or (self.encodes and len(step.came) <= _MANY_OWNERS)
         came, left = (
-            self._texts(rows) if raw else np.asfortranarray(rows) for rows in (step.came, step.left)
+            self._texts(rows, self.reading) if raw else np.asfortranarray(rows)
+            for rows in (step.came, step.left)
         )
         owners = (step.owners, step.leavers if self.deletes else None) if self.owned else None
         return Batch(came, left if self.deletes else None, owners)
 
-    def _texts(self, rows: Codes) -> Any:
+    def _texts(self, rows: Codes, schema: Schema) -> Any:
         """Records with their values. Where values are discovered, a pattern gives the unit's row a text of its own."""
-        table = self.reading.decode(rows, 1)
+        table = schema.decode(rows, 1)
         for place, other in self.others.items():
             column = self.reading.columns[place]
             assert isinstance(column, Categorical)
@@ -237,10 +237,10 @@ class InventedStream:
             # Without a pattern what one unit alone holds is a matter of delta.
             own = 0 if pattern else 1
             chosen = np.where((rows == self.pool[0]).all(axis=1), own, 1 + rows.sum(axis=1) % _COMMON)
-            values = table.column(place).to_pylist()
+            values = table.column(column.name).to_pylist()
             for row in np.flatnonzero(rows[:, place] == other).tolist():
                 values[row] = texts[min(int(chosen[row]), len(texts) - 1)]
-            table = table.set_column(place, column.name, [values])
+            table = table.set_column(table.column_names.index(column.name), column.name, [values])
         return table
 
     @cached_property

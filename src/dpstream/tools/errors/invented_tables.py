@@ -313,6 +313,12 @@ def read_domain(config: Config) -> Domain:
     """
     config.table_recipe("simulating errors")
     schema, plan = config.schema(), config.plan()
+    if plan.open_columns:
+        raise ConfigError(
+            f"the values of {', '.join(plan.open_columns)} are discovered, so records cannot be invented",
+            where=str(config.path),
+            allowed="errors of measurements: dpstream measured, plan",
+        )
     if plan.reading_schema(schema).domain != schema.domain:
         raise ConfigError(
             f"the mechanism {plan.name!r} reads other columns",

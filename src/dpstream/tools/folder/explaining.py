@@ -1,4 +1,4 @@
-"""The files that explain a folder of releases: ``README.txt``, ``counts.csv`` and ``index.html``.
+"""The files that explain a folder of releases: ``README.txt``, ``index.html``, ``counts.csv`` and descriptors.
 
 They are made of what the folder holds and of what ``[statement]`` says. So they cost nothing, may be lost, and may be
 made again at any time. ``README.txt`` is written last: its last line says of which releases the files speak.
@@ -21,10 +21,12 @@ from dpstream.io.sinks import catalogue
 from dpstream.io.sinks.release_reader import readable_steps
 from dpstream.io.sinks.table_files import to_bytes
 from dpstream.io.sinks.target import CODEBOOK
+from dpstream.project.statement import COUNTS
 from dpstream.stream.measured_counts import CountsOf, published_counts, to_rows, variances_add
 from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.released_verdicts import table_measured, when_measured
+from dpstream.tools.folder.descriptors import descriptors
 from dpstream.tools.folder.page import page_facts
 
 if TYPE_CHECKING:
@@ -34,10 +36,9 @@ if TYPE_CHECKING:
     from dpstream.project.keys import Publication
 
 README = "README.txt"
-COUNTS = "counts.csv"
 PAGE = "index.html"
 #: In the order in which they are written.
-_FILES = (COUNTS, PAGE, README)
+_FILES = (COUNTS, PAGE, "datapackage.json", "croissant.json", "catalog.json", README)
 #: Signs of a line, and lines of a paragraph at most.
 _WIDTH, _LINES = 118, 3
 
@@ -51,17 +52,17 @@ def explain(config: Config) -> str | None:
     """
     try:
         sink = config.publisher()
-        for name, data in explaining_files(sink.directory, config.publication).items():
+        for name, data in explaining_files(sink.directory, config).items():
             for target in sink.targets:
                 target.index(name, data, lambda step: {})
     except DpstreamError as error:
-        return f"README.txt, counts.csv and index.html are not up to date: {error}"
+        return f"the files that explain the releases are not up to date: {error}"
     except (OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
-        return f"README.txt, counts.csv and index.html are not up to date: {type(error).__name__}"
+        return f"the files that explain the releases are not up to date: {type(error).__name__}"
     return None
 
 
-def explaining_files(folder: Path, told: Publication) -> dict[str, bytes]:
+def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
     """The files by name, to be written in this order; none without a release. Files that the folder has are given as
     they are: a place beside it may lack them.
 
@@ -70,6 +71,7 @@ def explaining_files(folder: Path, told: Publication) -> dict[str, bytes]:
     """
     if not (folder / catalogue.CATALOGUE).is_file():
         return {}
+    told = config.publication
     listed, readable = catalogue.Catalogue(folder), readable_steps(folder)
     entries = listed.entries()
     if not entries:
@@ -83,8 +85,10 @@ def explaining_files(folder: Path, told: Publication) -> dict[str, bytes]:
     counts, left = published_counts(release)
     rows = to_rows(counts)
     facts = {"edition": edition, "left": left, **_facts(release, told), **_recipe(counts, rows)}
+    data = to_bytes(rows, "csv")
     made = {
-        COUNTS: to_bytes(rows, "csv"),
+        COUNTS: data,
+        **descriptors(config, folder, data),
         PAGE: _said("page.html", {**facts, **page_facts(release, counts, rows)}),
         README: _said("readme.txt", facts),
     }

@@ -14,11 +14,10 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique
-from dpstream.core.schema.numeric import average_ends
 from dpstream.core.tables import count_marginals
 from dpstream.stream.release.estimates import Estimate
 from dpstream.stream.release.folding import Group, fold
-from dpstream.stream.release.released_verdicts import average_words
+from dpstream.stream.release.released_verdicts import average_ends, average_words
 from dpstream.tools.evaluate.metrics import cramers_v
 from dpstream.tools.evaluate.run_folder import Folder, StepFacts
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
@@ -113,7 +112,7 @@ def _card(run: ReportedRun, column: int, dates: Calendar) -> dict[str, Any]:
     return {
         "name": name,
         "lines": lines,
-        "average": None if average is None else average_words(average),
+        "average": None if average is None else average_words(run.schema.columns[column], average),
         "footer": " ".join(block("tables", "column_footer", **known).split()),
     }
 

@@ -1,0 +1,115 @@
+"""Workloads and models over columns whose values were discovered: what ``other`` held is shared out. Public."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dpstream.core.graphical import Model, tree_cells
+from dpstream.core.graphical.junction_tree import junction_tree
+from dpstream.core.schema.column import MAX_CODES
+from dpstream.core.schema.discrete import Found
+from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.tables import Workload
+
+Plan = TypeVar("Plan")
+#: What is left of a model's mass for new values where none came yet, and at least for ``other`` where they came.
+_NOTHING, _LEAST_OTHER = 1e-12, 0.05
+
+
+def grown_workload(workload: Workload, more: Mapping[str, int], max_cells: int) -> Workload:
+    """The workload over columns with so many more codes, without wide marginals that have become too large."""
+    domain = workload.domain
+    sizes = tuple(size + more.get(name, 0) for name, size in zip(domain.names, domain.sizes, strict=True))
+    domain = replace(domain, sizes=sizes)
+    kept = [
+        (clique, weight)
+        for clique, weight in zip(workload.cliques, workload.weights, strict=True)
+        if len(clique) == 1 or domain.cells(clique) <= max_cells
+    ]
+    return Workload(domain, tuple(clique for clique, _ in kept), tuple(weight for _, weight in kept))
+
+
+def grown_plan(plan: Plan, found: Mapping[str, Sequence[Found]], *kept: str) -> Plan:
+    """The plan over columns with these values: the same amounts, and all that is ``kept`` of it."""
+    many = {name: len(values) for name, values in found.items()}
+    own: Any = plan
+    more = {name: size - own.many_found.get(name, 0) for name, size in many.items()}
+    if not any(more.values()):
+        return plan
+    workload = grown_workload(own.recipe.workload, more, own.recipe.max_cells)
+    made = replace(own.recipe, workload=workload).calibrate(own.budget, own.unit, own.horizon)
+    grown: Plan = replace(
+        made, many_found=many, **{name: getattr(own, name) for name in ("discovery", *kept)}
+    )
+    return grown
+
+
+def with_new(
+    found: Mapping[str, Sequence[Found]], new: Mapping[str, Sequence[Found]]
+) -> dict[str, list[Found]]:
+    """All values that were discovered, in the order of their codes."""
+    return {name: [*found.get(name, ()), *new.get(name, ())] for name in {**found, **new}}
+
+
+def room_of(domain: Domain, column: str, headlines: Sequence[Clique], max_cells: int) -> int:
+    """How many more values a column can have before the headlines, or the column, outgrow the table's model. Public."""
+    place = domain.index(column)
+    own = [clique for clique in headlines if place in clique]
+
+    def fits(size: int) -> bool:
+        sizes = tuple(size if i == place else other for i, other in enumerate(domain.sizes))
+        larger = Domain(domain.names, sizes)
+        return not own or tree_cells(larger, headlines) <= max_cells
+
+    low, high = domain.sizes[place], min(max_cells, MAX_CODES) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low - domain.sizes[place]
+
+
+def shares_of_other(
+    model: Model, column: int, other: int, new: Sequence[Found], records: float
+) -> NDArray[np.float64]:
+    """Which shares of a column's ``other`` new values let expect: their noisy counts, by those of the epoch's records
+    that were in ``other``. Public."""
+    part = float(model.with_total(1.0).marginal((column,))[other])
+    shares = np.array([float(one.count) for one in new]) / max(part * records, 1.0)
+    return np.asarray(shares * min(1.0, (1.0 - _LEAST_OTHER) / max(float(shares.sum()), 1e-9)))
+
+
+def grown_model(
+    model: Model, domain: Domain, new: Mapping[int, tuple[int, NDArray[np.float64]]], max_cells: int
+) -> Model:
+    """A model over columns with more values, which are distributed as ``other`` is.
+
+    Args:
+        new: of each column that grew, the code of ``other``, and the shares of it that its new values get.
+        max_cells: of its tree; marginals with new values that exceed it are left out.
+    """
+    kept = list[Clique]()
+    for clique in model.cliques:
+        if tree_cells(domain, (*kept, clique)) <= max_cells:
+            kept.append(clique)
+    tree = junction_tree(domain, tuple(kept))
+    old, before = model.potentials, model.tree
+    potentials = np.zeros(tree.parameters)
+    for clique in (*((i,) for i in range(len(domain))), *kept):
+        table = old[before.slot(clique)].reshape(model.domain.shape(clique))
+        for axis, column in enumerate(clique):
+            if column not in new:
+                continue
+            other, shares = new[column]
+            more = np.repeat(table.take([other], axis=axis), len(shares), axis=axis)
+            if len(clique) == 1:
+                more = more + np.log(np.maximum(shares, _NOTHING))
+                table = table.copy()
+                table[other] += np.log1p(-float(shares.sum()))
+            table = np.concatenate([table, more], axis=axis)
+        potentials[tree.slot(clique)] = table.reshape(-1)
+    return Model(tree, potentials, model.total, cliques=tuple(kept))

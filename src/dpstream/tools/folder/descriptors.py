@@ -1,0 +1,77 @@
+"""What describes the newest whole table and the counts for programs: a Frictionless data package, Croissant, DCAT."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from dpstream.core.paths import parse_json
+from dpstream.io.sinks.target import CODEBOOK
+from dpstream.project.statement import COUNT_COLUMNS, COUNTS, croissant, dcat, newest_release
+from dpstream.stream.release.flows import days_of
+from dpstream.stream.release.manifest import pretty_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from dpstream.project import Config
+    from dpstream.project.keys import Publication
+
+#: Frictionless types of the columns that are no texts; values of those that have few.
+_TYPES = {"sc:Float": "number"}
+_VALUES = {"kind": ["came", "left", "present"], "status": ["exact", "least squares", "not known"]}
+
+
+def descriptors(config: Config, folder: Path, counts: bytes) -> dict[str, bytes]:
+    """The files by name; empty objects where no whole table is there, such as after a withdrawal.
+
+    Errors:
+        StoreDamagedError: files that differ from the published hashes.
+    """
+    newest, made = newest_release(folder), dict[str, dict[str, Any]]()
+    book = parse_json((folder / CODEBOOK).read_bytes())
+    made["datapackage.json"] = _package(book, config.publication, has_table=newest is not None)
+    made["croissant.json"], made["catalog.json"] = {}, {}
+    if newest is not None and "label" in newest.manifest:
+        newest = replace(newest, counts=counts)
+        days = days_of(newest.manifest.get("period"))
+        date = None if days is None else days[1].isoformat()  # no clock: equal releases give equal files
+        made["croissant.json"] = croissant(config, {}, newest, date)
+        made["catalog.json"] = dcat(config, {}, newest, date)
+    return {name: pretty_json(one) for name, one in made.items()}
+
+
+def _package(book: dict[str, Any], publication: Publication, *, has_table: bool) -> dict[str, Any]:
+    """The codebook's table as a resource beside the counts, and what the owner says.
+
+    Source: Frictionless Data, "Data Package" (v1) and "Table Schema".
+    """
+    (table,) = book["resources"]
+    form = table["path"].rpartition(".")[2]
+    table = {**table, "format": form}
+    if form != "csv":  # the profile of tabular resources is for CSV
+        table.pop("profile")
+    fields = [
+        {
+            "name": name,
+            "type": _TYPES.get(kind, "string"),
+            "description": meaning,
+            **({"constraints": {"enum": _VALUES[name]}} if name in _VALUES else {}),
+        }
+        for name, kind, meaning in COUNT_COLUMNS
+    ]
+    measured = {
+        "name": "counts",
+        "path": COUNTS,
+        "profile": "tabular-data-resource",
+        "format": "csv",
+        "schema": {"fields": fields, "missingValues": [""]},
+    }
+    package = {**book, "profile": "data-package", "title": publication.title or book["title"]}
+    package["resources"] = [*([table] if has_table else []), measured]
+    if publication.license is not None:
+        named = "path" if "://" in publication.license else "name"
+        package["licenses"] = [{named: publication.license}]
+    if publication.publisher is not None:
+        package["contributors"] = [{"title": publication.publisher, "role": "publisher"}]
+    return package
