@@ -94,6 +94,20 @@ def test_the_files_follow_the_releases_and_may_be_lost(config: Path) -> None:
     assert "healthy" in dpstream("status", config, "--health").stdout
 
 
+def test_a_withdrawn_step_is_not_the_newest_where_no_table_is_left(tmp_path: Path) -> None:
+    made = make(tmp_path, 3)
+    made.write_text(made.read_text() + "\nkeep = 1\n")
+    dpstream("run", made)
+    folder = made.parent / "releases"
+    for last in (3, 2, 1):
+        assert f"Newest step: {last}" in (folder / "README.txt").read_text()
+        assert f'"{last}"' in (folder / "counts.csv").read_text()
+        dpstream("withdraw", made, "--step", last, "--reason", "wrong")
+        assert f'"{last}"' not in (folder / "counts.csv").read_text()
+    assert len((folder / "counts.csv").read_text().splitlines()) == 1
+    assert "Nothing is measured beside the tables" in (folder / "README.txt").read_text()
+
+
 def test_the_page_is_whole_and_shows_what_counts_csv_holds(config: Path) -> None:
     """No address, no other script, and every count of the file among its data."""
     folder = config.parent / "releases"

@@ -81,8 +81,9 @@ def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
     there = {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
     if len(there) == len(_FILES) and edition.encode() in there[README]:
         return there
-    release = PublicRelease(folder, readable[-1] if readable else int(entries[-1]["step"]))
-    counts, left = published_counts(release)
+    standing = [int(entry["step"]) for entry in entries if entry["state"] != "withdrawn"]
+    release = PublicRelease(folder, (readable or standing or [int(entries[-1]["step"])])[-1])
+    counts, left = published_counts(release) if standing else ([], [])
     rows = to_rows(counts)
     facts = {"edition": edition, "left": left, **_facts(release, told), **_recipe(counts, rows)}
     data = to_bytes(rows, "csv")
