@@ -282,10 +282,7 @@ def page(package: Package) -> str:
         "",
         "|part|modules|",
         "|---|---|",
-        *(
-            f"|{kind}|{', '.join(f'`{m.name}`' for m in beside if m.kind == kind)}|"
-            for kind in BESIDE
-        ),
+        *(f"|{kind}|{', '.join(f'`{m.name}`' for m in beside if m.kind == kind)}|" for kind in BESIDE),
         "",
         "## What the owner sees",
         "",
@@ -314,7 +311,11 @@ def table(modules: Iterable[Module], reason: str, *, whole: bool = False) -> lis
     named: dict[str, list[str]] = defaultdict(list)
     for module in modules:
         named[module.reason].append(f"`{module.name if whole else module.name.split('.')[-1]}`")
-    return [f"|{reason}|modules|", "|---|---|", *(f"|{why}|{', '.join(names)}|" for why, names in named.items())]
+    return [
+        f"|{reason}|modules|",
+        "|---|---|",
+        *(f"|{why}|{', '.join(names)}|" for why, names in named.items()),
+    ]
 
 
 def anchor(room: str) -> str:
