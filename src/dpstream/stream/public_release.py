@@ -132,8 +132,8 @@ class PublicRelease:
         Args:
             columns: names; none for the number of records. step: use what was published up to it.
             as_of: the step at whose end the estimate holds; by default the last one by which anything was measured.
-            combine: ``mean``: measurements of all the columns, not chosen by earlier ones, by inverse variance.
-                ``reconciled``: so too, but levels and spans agree. ``least squares``: all that overlap.
+            combine: ``mean``: measurements that have all of the columns and were not chosen by earlier ones, weighted
+                by inverse variance. ``reconciled``: so too, but levels agree. ``least squares``: all that overlap.
 
         Returns:
             None where records of some steps were not measured so: ``missing`` says which.
