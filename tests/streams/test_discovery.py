@@ -50,6 +50,28 @@ def files(home: Path) -> dict[str, bytes]:
     return {str(path.relative_to(home)): path.read_bytes() for path in paths if path.is_file()}
 
 
+@pytest.mark.parametrize("keyed", [False, True])
+def test_values_of_two_columns_share_the_room_of_their_headline(tmp_path: Path, keyed: bool) -> None:
+    """Each column alone could grow to 30 values: both together would stop the stream after noise was drawn."""
+    columns = [dp.Categorical(name, "discover", known=["a"], other="other") for name in ("kind", "town")]
+    numbers = range(20 * 60)
+    frame = {"kind": [f"k{n % 20}" for n in numbers], "town": [f"t{n // 20 % 20}" for n in numbers]}
+    frame["kind"] = [value if n % 3 else "k0" for n, value in zip(numbers, frame["kind"], strict=True)]
+    more: dict[str, Any] = {"mechanism": {"name": "pooled", "max_cells": 60}}
+    more["accuracy"] = {"headline": [["kind", "town"]], "periods": "1 steps"}
+    if keyed:
+        more = {"mechanism": {"name": "census", "max_cells": 60, "turnover": 4}, "unit": dp.Record()}
+        more["accuracy"] = {"headline": [["kind", "town"]]}
+    more |= {"discovery": {"delta": "1e-3"}, "randomness": Randomness.seeded("room")}
+    with dp.open(tmp_path, dp.Schema(columns), epsilon="20", **more) as stream:
+        for step in (1, 2):
+            ids = [f"{step}-{n}" for n in numbers]
+            stream.step(dp.KeyedBatch({"id": ids, **frame}, "id") if keyed else Batch(frame), f"b{step}")
+        sizes = [column.size for column in stream._schema.columns]
+        assert sizes[0] * sizes[1] <= 60 < (sizes[0] + 1) * sizes[1]
+        assert "k0" in stream._schema["kind"].labels()  # the most frequent ones enter
+
+
 def test_values_enter_with_the_step_after_a_border_and_keep_their_codes(tmp_path: Path) -> None:
     plan = discovering(2, 4, least=10, headline=(("kind",),))
     run(tmp_path, plan, range(1, 7), again=True)

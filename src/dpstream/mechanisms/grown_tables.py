@@ -73,6 +73,33 @@ def room_of(domain: Domain, column: str, headlines: Sequence[Clique], max_cells:
     return low - domain.sizes[place]
 
 
+def fitting(
+    domain: Domain, new: Mapping[str, Sequence[Found]], headlines: Sequence[Clique], max_cells: int
+) -> dict[str, list[Found]]:
+    """Those of the new values that the headlines' model takes together, the most frequent first: each column by itself
+    has room (``room_of``), several need not have it at once. Public: it reads noisy counts."""
+    places = {name: domain.index(name) for name in new}
+    bound = {name for name, place in places.items() if any(place in clique for clique in headlines)}
+    ranked = sorted((-one.count, name, one.value) for name in bound for one in new[name])
+
+    def chosen(most: int) -> dict[str, list[Found]]:
+        kept = {(name, value) for _, name, value in ranked[:most]}
+        own = {n: [one for one in new[n] if n not in bound or (n, one.value) in kept] for n in new}
+        return {name: values for name, values in own.items() if values}
+
+    def fits(most: int) -> bool:
+        found = chosen(most)
+        more = [len(found.get(name, ())) for name in domain.names]
+        sizes = tuple(size + own for size, own in zip(domain.sizes, more, strict=True))
+        return tree_cells(replace(domain, sizes=sizes), headlines) <= max_cells
+
+    low, high = 0, len(ranked) + 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return chosen(low)
+
+
 def shares_of_other(
     model: Model, column: int, other: int, new: Sequence[Found], records: float
 ) -> NDArray[np.float64]:

@@ -54,7 +54,7 @@ from dpstream.mechanisms.discovery import entering
 from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
 from dpstream.mechanisms.engine import Run
 from dpstream.mechanisms.followed_cells import MeasuredCells
-from dpstream.mechanisms.grown_tables import grown_plan, with_new
+from dpstream.mechanisms.grown_tables import fitting, grown_plan, with_new
 from dpstream.mechanisms.headlines import check_headline, headline_cliques, headline_folds, headline_options
 from dpstream.mechanisms.limits import PRIOR_BOUND, check_each, check_fit, check_prior
 from dpstream.mechanisms.mwem_pgm import OfflineRun
@@ -251,7 +251,8 @@ class CensusPlan(CensusTerms, StreamPlan):
         if not own.due(state.step, state.discovered) or state.step == self.horizon:
             return
         rules = own.rules(self.domain, state.found, self.headline, self.recipe.max_cells)
-        new = entering(rules, batch.undiscovered, (state.discovered, state.step), randomness)
+        passed = entering(rules, batch.undiscovered, (state.discovered, state.step), randomness)
+        new = fitting(self.domain, passed, self.headline, self.recipe.max_cells)
         before, state.discovered = state.discovered, state.step
         if new:
             state.found = with_new(state.found, new)

@@ -38,7 +38,7 @@ from dpstream.mechanisms.discovery import entering
 from dpstream.mechanisms.discovery_plan import Discoveries
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.followed_cells import MeasuredCells
-from dpstream.mechanisms.grown_tables import with_new
+from dpstream.mechanisms.grown_tables import fitting, with_new
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
@@ -256,7 +256,8 @@ class PooledPlan(PooledFacts):
         """End a discovery epoch: what is published of it begins with the next step, and the state gets its cells."""
         heads = headline_cliques(self.domain, self.recipe.headline)
         rules = own.rules(self.domain, state.found, heads, self.recipe.max_cells)
-        new = entering(rules, counts, (state.discovered, state.step), randomness)
+        passed = entering(rules, counts, (state.discovered, state.step), randomness)
+        new = fitting(self.domain, passed, heads, self.recipe.max_cells)
         records = state.total - state.found_total
         state.found_total, state.discovered = state.total, state.step
         if new:
