@@ -22,6 +22,7 @@ from toy_stream import start
 import dpstream as dp
 from dpstream.core.errors import BudgetError, ConfigError, SchemaError, StepError, StoreDamagedError
 from dpstream.core.privacy import Randomness, User
+from dpstream.core.schema import Boolean
 from dpstream.core.tables import Workload
 from dpstream.core.tables.undiscovered import Undiscovered
 from dpstream.families.tabular import DPStabs
@@ -51,24 +52,32 @@ def files(home: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("keyed", [False, True])
-def test_values_of_two_columns_share_the_room_of_their_headline(tmp_path: Path, keyed: bool) -> None:
-    """Each column alone could grow to 30 values: both together would stop the stream after noise was drawn."""
+@pytest.mark.parametrize(
+    ("headline", "most"), [([], 60), ([], 30), ([["kind", "town"]], 60), ([["kind"], ["town", "paid"]], 60)]
+)
+def test_values_of_all_columns_share_the_room_of_the_model(
+    tmp_path: Path, headline: list[list[str]], most: int, keyed: bool
+) -> None:
+    """Each column alone has room for its values; what has none must not stop a step whose noise is drawn."""
     columns = [dp.Categorical(name, "discover", known=["a"], other="other") for name in ("kind", "town")]
     numbers = range(20 * 60)
-    frame = {"kind": [f"k{n % 20}" for n in numbers], "town": [f"t{n // 20 % 20}" for n in numbers]}
-    frame["kind"] = [value if n % 3 else "k0" for n, value in zip(numbers, frame["kind"], strict=True)]
-    more: dict[str, Any] = {"mechanism": {"name": "pooled", "max_cells": 60}}
-    more["accuracy"] = {"headline": [["kind", "town"]], "periods": "1 steps"}
+    frame: dict[str, Any] = {"paid": [True] * len(numbers), "town": [f"t{n // 20 % 20}" for n in numbers]}
+    frame["kind"] = [f"k{n % 20 if n % 3 else 0}" for n in numbers]
+    more: dict[str, Any] = {"mechanism": {"name": "pooled"}, "accuracy": {"periods": "1 steps"}}
     if keyed:
-        more = {"mechanism": {"name": "census", "max_cells": 60, "turnover": 4}, "unit": dp.Record()}
-        more["accuracy"] = {"headline": [["kind", "town"]]}
+        more = {"mechanism": {"name": "census", "turnover": 4}, "accuracy": {}, "unit": dp.Record()}
+    more["accuracy"] |= {"headline": headline} if headline else {}
+    more = {name: own for name, own in more.items() if headline or name != "accuracy"}
+    more["mechanism"]["max_cells"] = most
     more |= {"discovery": {"delta": "1e-3"}, "randomness": Randomness.seeded("room")}
-    with dp.open(tmp_path, dp.Schema(columns), epsilon="20", **more) as stream:
+    with dp.open(tmp_path, dp.Schema([*columns, Boolean("paid")]), epsilon="20", **more) as stream:
         for step in (1, 2):
             ids = [f"{step}-{n}" for n in numbers]
             stream.step(dp.KeyedBatch({"id": ids, **frame}, "id") if keyed else Batch(frame), f"b{step}")
-        sizes = [column.size for column in stream._schema.columns]
-        assert sizes[0] * sizes[1] <= 60 < (sizes[0] + 1) * sizes[1]
+        kind, town, paid = (column.size for column in stream._schema.columns)
+        cells = kind * town + paid if ["kind", "town"] in headline else kind + town + paid
+        cells += town * paid - town - paid if ["town", "paid"] in headline else 0
+        assert most / 2 < cells <= most
         assert "k0" in stream._schema["kind"].labels()  # the most frequent ones enter
 
 

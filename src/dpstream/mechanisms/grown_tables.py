@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any, TypeVar
 
 import numpy as np
@@ -29,8 +30,11 @@ def grown_workload(workload: Workload, more: Mapping[str, int], max_cells: int) 
     kept = [
         (clique, weight)
         for clique, weight in zip(workload.cliques, workload.weights, strict=True)
-        if len(clique) == 1 or domain.cells(clique) <= max_cells
+        if len(clique) == 1 or tree_cells(domain, (clique,)) <= max_cells
     ]
+    # A column whose wide marginals are all too large now is still measured by itself.
+    before, after = ({i for clique in own for i in clique} for own in (workload.cliques, dict(kept)))
+    kept += [((column,), Fraction(1)) for column in sorted(before - after)]
     return Workload(domain, tuple(clique for clique, _ in kept), tuple(weight for _, weight in kept))
 
 
@@ -76,27 +80,22 @@ def room_of(domain: Domain, column: str, headlines: Sequence[Clique], max_cells:
 def fitting(
     domain: Domain, new: Mapping[str, Sequence[Found]], headlines: Sequence[Clique], max_cells: int
 ) -> dict[str, list[Found]]:
-    """Those of the new values that the headlines' model takes together, the most frequent first: each column by itself
-    has room (``room_of``), several need not have it at once. Public: it reads noisy counts."""
-    places = {name: domain.index(name) for name in new}
-    bound = {name for name, place in places.items() if any(place in clique for clique in headlines)}
-    ranked = sorted((-one.count, name, one.value) for name in bound for one in new[name])
+    """Those of the new values that the table's model takes together, the most frequent first: each column by itself has
+    room (``room_of``), several need not have it at once. Public: it reads noisy counts."""
+    ranked = sorted((-one.count, name, one.value) for name, values in new.items() for one in values)
 
     def chosen(most: int) -> dict[str, list[Found]]:
         kept = {(name, value) for _, name, value in ranked[:most]}
-        own = {n: [one for one in new[n] if n not in bound or (n, one.value) in kept] for n in new}
+        own = {name: [one for one in new[name] if (name, one.value) in kept] for name in new}
         return {name: values for name, values in own.items() if values}
-
-    def fits(most: int) -> bool:
-        found = chosen(most)
-        more = [len(found.get(name, ())) for name in domain.names]
-        sizes = tuple(size + own for size, own in zip(domain.sizes, more, strict=True))
-        return tree_cells(replace(domain, sizes=sizes), headlines) <= max_cells
 
     low, high = 0, len(ranked) + 1
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
+        more = {name: len(values) for name, values in chosen(middle).items()}
+        sizes = (size + more.get(name, 0) for name, size in zip(domain.names, domain.sizes, strict=True))
+        fits = tree_cells(replace(domain, sizes=tuple(sizes)), headlines) <= max_cells
+        low, high = (middle, high) if fits else (low, middle)
     return chosen(low)
 
 
