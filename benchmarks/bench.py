@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import resource
-import subprocess
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -25,14 +23,6 @@ def cpu(work: Callable[[], Any]) -> tuple[float, Any]:
     begin = time.process_time()
     given = work()
     return time.process_time() - begin, given
-
-
-def child_cpu(command: list[str], environment: dict[str, str] | None = None) -> float:
-    """CPU seconds, user and system, of a command that prints nothing here."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, env=environment)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def peak() -> float:

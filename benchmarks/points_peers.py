@@ -32,7 +32,6 @@ from dpstream.families.points.pooling import pool
 from dpstream_lab.audits.points_audit import cube_cells, cube_points
 
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 #: Streams by whose joint mean the default's constants were chosen, and streams that were only looked at afterwards.
 TUNED = ("uniform", "clustered", "moving", "ring", "towns", "heavy", "line", "fractal")

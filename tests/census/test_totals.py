@@ -8,7 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from census_stays import TINY, Stay, batches, releases
+from census_stays import TINY, Stay, batches, releases, scheduled
 
 from dpstream.core.contracts import ExpectedTable
 from dpstream.core.privacy import Event, PureDP, Randomness
@@ -218,6 +218,45 @@ def test_a_wrong_guess_of_the_turnover_costs_accuracy_and_not_truth(monkeypatch:
     monkeypatch.setattr(bookkeeping, "_doubt", lambda state: 0.0)
     only_the_guess(monkeypatch)
     assert covered(GUESSES[0], 40)[0][:, 12:].mean() < 0.8
+
+
+def test_the_counted_number_keeps_its_law_where_the_gap_is_learnt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """400 runs to the last census of 9 steps: given the usual gap, or another one, its noise has mean 0 and the stated
+    variance (5 deviations; squares of sums of Laplace noise have a variance below 6). Control: given that level 1
+    counted much."""
+    monkeypatch.setattr(totals_filter, "_DECISIVE", 1.0)
+    recipe = Census(Workload.all_k_way(TINY, 1), turnover=2, iterations=1)
+    plan, ends = scheduled(recipe.calibrate(epsilon=1), ratio=2), balanced(60, 0.3, 9)
+    found = []
+    for number in range(400):
+        state, randomness = plan.start(), Randomness.seeded(f"learnt/{number}")
+        told = [plan.step(state, batch, randomness).accuracy() for batch in ends]
+        counted = [one["counted"] for one in told if "counted" in one][-1]
+        error = (counted["records"] - 60.0) / counted["standard_error"]
+        found.append((state.gap, state.levels[1].total.counted, error))
+    gaps, above, errors = map(np.array, zip(*found, strict=True))
+
+    def law(given: np.ndarray) -> tuple[float, float]:
+        number, off = given.sum(), errors[given]
+        assert number > 40
+        return abs(off.mean()) * math.sqrt(number), abs((off**2).mean() - 1.0) * math.sqrt(number / 6.0)
+
+    usual = gaps == np.bincount(gaps).argmax()
+    assert max(*law(usual), *law(~usual)) < 5.0
+    assert law(above > np.median(above))[0] > 5.0
+
+
+def test_the_right_guess_of_the_turnover_is_predicted_to_be_the_best() -> None:
+    """Control: by the noise of the counted number alone, that records hardly leave would be the best guess."""
+    table, found = ExpectedTable(300, 100, "steady"), list[tuple[float, float]]()
+    for turnover in (3, 30, 300, "none"):
+        plan = Census(Workload.all_k_way(WIDE, 2), turnover=turnover, iterations=1).calibrate(epsilon=1)
+        errors = plan.expected_errors([100], table)[0].total, plan.expected_errors([100])[0].total
+        assert errors[0] is not None
+        assert errors[1] is not None
+        found.append((errors[0], errors[1]))
+    assert found[0] == min(found)
+    assert found[0][1] > found[-1][1]
 
 
 @pytest.mark.parametrize("leaving", [1.0, 0.7], ids=["steady", "growing"])

@@ -14,6 +14,7 @@ import dpstream as dp
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import released_schema
 from dpstream.stream import public_release
+from dpstream.stream.measured_counts import headlines
 from dpstream.stream.public_release import PublicRelease
 from dpstream.tools.evaluate.run_folder import released_codes
 from dpstream.tools.report import collect, time_page, write_report
@@ -122,3 +123,16 @@ def test_a_panel_has_bars_of_who_changed(tmp_path: Path) -> None:
     spec = page.spec("Changed to: true")
     assert spec["lines"][0]["values"] == pytest.approx([own.values[1] for own in came.flows], rel=1e-3)
     assert "people who changed to the value in" in page.words
+
+
+def test_between_two_censuses_a_page_says_what_came_and_left(tmp_path: Path) -> None:
+    with small_stream(tmp_path, "keyed", 8, mechanism={"name": "census", "turnover": 4}):
+        pass
+    release = dp.read(tmp_path / "releases")
+    (numbers,) = [own for own in headlines(release) if not own.columns]
+    (earlier, first), (later, last) = numbers.known[-2:]
+    told = time_page._between(release, numbers)
+    assert [one["verb"] for one in told] == ["came", "left"]
+    assert {one["span"] for one in told} == {str(release.flow((), earlier + 1, later).span)}
+    assert told[0]["count"] - told[1]["count"] == pytest.approx(last.values.item() - first.values.item())
+    assert min(one["width"] for one in told) > 0.0

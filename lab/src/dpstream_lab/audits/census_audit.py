@@ -210,6 +210,15 @@ def _noted_twice() -> Callable[[CensusState, Any], None]:
     return tamper
 
 
+def _paced_by_leavers() -> Callable[[CensusState, Any], None]:
+    """BROKEN: the steps of censuses follow how many records left, and not what was published of them."""
+
+    def tamper(state: CensusState, present: Any) -> None:
+        state.gap = 1 + len(present.departed) % 2
+
+    return tamper
+
+
 def _left_open() -> Callable[[CensusState, Any], None]:
     """BROKEN: the census after one of level 1 begins where the window of level 0 did."""
     before = list[int]()
@@ -540,6 +549,7 @@ def exact_stays(
 def _broken_stays(progress: AuditProgress) -> Iterator[AuditFinding]:
     twice: dict[str, Any] = {"tampers": _noted_twice}
     broken: dict[str, dict[str, Any]] = {
+        "steps that follow who left": {"tampers": _paced_by_leavers},
         "a window that begins too early": {"early": 1},
         "departures of level 1 counted at level 0, too": {"tampers": _at_every_level},
         "a window of level 0 that a census of level 1 leaves open": {"tampers": _left_open},

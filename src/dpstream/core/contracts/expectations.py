@@ -75,7 +75,7 @@ class ExpectedErrors:
         total: of the number of records, where all marginals take turns; 0 where the owner declared it public, None
             where it is not predicted.
         marginals: of marginals that are measured whatever the records are. Of all others nothing is predicted.
-        at_most: whether these are bounds, which may be many times too large.
+        at_most: whether those of marginals are bounds, which may be many times too large.
         every_step: one cell of a marginal that is measured at every step; None where the plan cannot say.
     """
 

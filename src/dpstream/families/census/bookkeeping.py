@@ -18,16 +18,12 @@ from dpstream.families.census.census_report import accuracy_facts
 from dpstream.families.census.census_state import CensusBook, CensusTerms, Level
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, ShapeTracker
 from dpstream.families.census.schedule import last_of, with_census
-from dpstream.families.census.totals_filter import LevelTotal, blend, is_jump
+from dpstream.families.census.totals_filter import LONG_STAY, LevelTotal, blend, is_jump
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.table_release import ModelSynthesis
 
 #: Cohorts that a level keeps apart; older ones are folded.
 _MAX_COHORTS = 16
-#: A mean stay that is assumed where none is declared.
-_LONG_STAY = 1000
-#: The model's number of records may be so many standard errors of the counted one away from it.
-_FARTHEST = 2.0
 
 # A census that was taken is entered.
 
@@ -47,6 +43,9 @@ def enter(
     _open(terms, state, level)
     expected = _recounted(terms, state, level, run, steps) if level > 0 else None
     number = _number(terms, state, level, run, steps)
+    if level > 0:
+        # From draws that this census takes out of the counted number: the law of what remains is as it was.
+        state.gap = math.ceil(state.levels[0].total.decided / 2.0)
     for lower in range(level):
         state.levels[lower].total.empty()
     state.cohorts = [cohort for cohort in state.cohorts if cohort.level >= level]
@@ -63,7 +62,9 @@ def enter(
         state.newest = cohort.shown
     state.cohorts.append(cohort)
     _fold(terms, state, level)
-    _keep_to_counted(terms, state)
+    if not terms.public_presence:
+        factors = [book.total.keep_to_counted() for book in state.levels]
+        state.cohorts = [cohort.after(factors[cohort.level], 0.0) for cohort in state.cohorts]
     state.last = with_census(state.last, level, state.step)
     state.signal.look(cells, state.cohorts)
 
@@ -72,7 +73,7 @@ def _open(terms: CensusTerms, state: CensusBook, level: int) -> None:
     """Room for a level's first census."""
     while len(state.levels) <= level:
         # What lower levels have learnt is nearer than the owner's guess.
-        turnover = float(terms.turnover or _LONG_STAY)
+        turnover = float(terms.turnover or LONG_STAY)
         if state.levels:
             turnover = state.levels[-1].total.stay
         tracker = ShapeTracker.fresh(terms.shapes.followed.cells)
@@ -159,14 +160,6 @@ def _fold(terms: CensusTerms, state: CensusBook, level: int) -> None:
     state.cohorts = sorted([*cohorts, *others], key=lambda cohort: cohort.low)
 
 
-def _keep_to_counted(terms: CensusTerms, state: CensusBook) -> None:
-    """Where the model is further from the counted number than noise explains, the counted one is taken."""
-    distance, noise = _apart(state)
-    if not terms.public_presence and distance > _FARTHEST * math.sqrt(noise):
-        factors = [book.total.take_counted() for book in state.levels]
-        state.cohorts = [cohort.after(factors[cohort.level], 0.0) for cohort in state.cohorts]
-
-
 def _apart(state: CensusBook) -> tuple[float, float]:
     """How far the model is from the counted number, and the variance of that number's noise."""
     totals = [book.total for book in state.levels]
@@ -250,7 +243,7 @@ def release(
         if census:
             noise = math.sqrt(sum(total.counted_variance for total in totals))
             counted = sum(total.counted for total in totals), noise
-    told = accuracy_facts(terms, state.step, state.last, deviation, counted)
+    told = accuracy_facts(terms, state.step, state.last, deviation, counted, state.gap)
     if state.seen is None and (signal := state.signal.part) < 1.0:
         whole = sum(max(size, 0.0) for _, size in parts)
         parts = [(model, signal * size) for model, size in parts]

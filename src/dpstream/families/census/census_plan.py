@@ -209,7 +209,7 @@ class CensusPlan(CensusTerms, StreamPlan):
                 allowed="a source with keys",
             )
         state.step += 1
-        level, before = self.schedule.level(state.step, state.last), last_of(state.last, 0)
+        level, before = self.paced(state.gap).level(state.step, state.last), last_of(state.last, 0)
         # Before any noise is drawn: an engine may fail to count, and what fails after a draw waits for its owner.
         came, windows = 0, list[tuple[int, int, Counts]]()
         # A census of level 1 begins with one of level 0: so each stay is measured once at each level.
@@ -233,6 +233,8 @@ class CensusPlan(CensusTerms, StreamPlan):
             counted = (run.total, run.total_variance) if own else counted_total(self.run, run)
             enter(self, state, own, run, counted)
         if level is not None:
+            # The plan lists the ends of discovery epochs, which are censuses.
+            state.gap = state.gap if self.discovery is None else None
             kept = [0] * level + state.left[level:]
             state.left = kept + [0] * (len(state.levels) - len(kept))
         left = state.left if self.public_presence else ()

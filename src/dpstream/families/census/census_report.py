@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -13,11 +14,13 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError, Part
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.graphical import estimate_total
+from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.joint import HistogramsNoise
 from dpstream.core.privacy.noise import Noise
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.census.census_state import CensusTerms
 from dpstream.families.census.schedule import last_of, level_of, with_census
+from dpstream.families.census.totals_filter import LONG_STAY, LevelTotal, blend, expected_stay
 from dpstream.mechanisms.aim import AIMPlan
 from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.headlines import headline_words
@@ -93,8 +96,8 @@ def counted_deviations(plan: CensusTerms, steps: Sequence[int]) -> list[float]:
 def expected_errors(
     plan: CensusTerms, steps: Sequence[int], expected: ExpectedTable | None
 ) -> tuple[ExpectedErrors, ...]:
-    """Of the number of records at each step, with those who came and left since the last census; of a cell of every
-    column as that census counted it, at most. Without a table: of the number of records as it was counted.
+    """Of the released number of records at each step, with those who came and left since the last census; of a cell of
+    every column as that census counted it, at most. Without a table: of the number of records as it was counted.
 
     Those who left are taken off a column in proportion, so the noise of their number is spread over its cells.
     """
@@ -102,11 +105,12 @@ def expected_errors(
         deviations = counted_deviations(plan, steps)
         return tuple(ExpectedErrors(step, 0.0, total) for step, total in zip(steps, deviations, strict=True))
     columns = list(zip(plan.workload.domain.names, plan.workload.domain.sizes, strict=True))
+    modelled = _modelled(plan, expected, max(steps, default=0))
     return tuple(
         ExpectedErrors(
             step,
             expected.size_at(step),
-            math.sqrt(variances[0] + _uncounted(plan, step, census, before, expected)),
+            math.sqrt(min(variances[0], modelled[census]) + _uncounted(plan, step, census, before, expected)),
             tuple(
                 MarginalError((name,), cells, math.sqrt(variance))
                 for (name, cells), variance in zip(columns, variances[1:].tolist(), strict=True)
@@ -116,6 +120,50 @@ def expected_errors(
         )
         for step, (census, before, variances) in zip(steps, _noise(plan, steps), strict=True)
     )
+
+
+def _modelled(plan: CensusTerms, expected: ExpectedTable, until: int) -> dict[int, float]:
+    """The squared error of the released number of records at each census, where all counts come out as expected."""
+    if plan.public_presence:
+        return dict.fromkeys((step for step, _, _ in plan.schedule.taken(until)), 0.0)
+    turnover, noise = float(plan.turnover or LONG_STAY), plan.amounts.departure_noise
+    growing = expected.change == "grows" or not expected.records_per_step
+    stay = LONG_STAY if growing else expected.size / expected.records_per_step
+    levels, present, found = list[LevelTotal](), list[float](), dict[int, float]()
+    for step, level, last in plan.schedule.taken(until):
+        before, wait = last_of(last, 0), plan.schedule.departures or step
+        counts = [*range(before, step, wait), step]
+        for since, now in pairwise(counts):
+            for own, total in enumerate(levels):
+                left = present[own] * -math.expm1((since - now) / stay)
+                present[own] -= left
+                total.count(now - since, left, 0.0 if noise is None else noise.variance)
+        for own in range(level + 1):
+            if len(levels) == own:
+                levels.append(LevelTotal.fresh(turnover))
+                present.append(0.0)
+            if own == 0:
+                came = expected.records_per_step * expected_stay(1.0 / stay, step - before)
+                number = came if before else expected.size_at(step)
+                variance = _expected_variance(plan, number)
+            else:
+                number, noise_above = present[0], largest_variance(plan.workload.domain, plan.noises_of(own))
+                variance = blend((number, noise_above), (number, levels[0].variance))[1]
+                levels[0].empty()
+                present[0] = 0.0
+            present[own] += number
+            levels[own].add((number, variance), (number, variance))
+        wrong = sum(total.size for total in levels) - sum(present)
+        found[step] = sum(total.variance for total in levels) + wrong**2
+    return found
+
+
+def _expected_variance(plan: CensusTerms, records: float) -> float:
+    """Of ``counted_total``, where a census finds so many records: fewer rounds leave more to the columns."""
+    run = plan.run
+    largest = largest_variance(plan.workload.domain, run.first_noises)
+    part = 1 if run.whole else run.recipe.columns_share / run.columns_for(run.rounds_for(records))
+    return largest * float(part) ** (2 if isinstance(run.budget, PureDP) else 1)
 
 
 def _uncounted(plan: CensusTerms, step: int, census: int, before: int, expected: ExpectedTable) -> float:
@@ -207,7 +255,12 @@ def census_parts(plan: CensusTerms) -> tuple[Part, ...]:
 
 
 def accuracy_facts(
-    plan: CensusTerms, step: int, last: Sequence[int], model_error: float, counted: tuple[float, float] | None
+    plan: CensusTerms,
+    step: int,
+    last: Sequence[int],
+    model_error: float,
+    counted: tuple[float, float] | None,
+    gap: int | None = None,
 ) -> dict[str, Any]:
     """What the manifest of one step says of errors.
 
@@ -215,9 +268,10 @@ def accuracy_facts(
         last: the last census of each level.
         model_error: of the released number of records, by the model of stays and by how far it is from the counts.
         counted: at a census, the number of records without any model, and the standard error of its noise.
+        gap: most steps up to the next census, where that was learnt.
     """
     public, census = plan.public_presence, last_of(last, 0)
-    following, horizon = plan.schedule.after(census), plan.horizon
+    following, horizon = plan.paced(gap).after(census), plan.horizon
     facts: dict[str, Any] = {
         "last_census": {"step": census, "level": level_of(last)},
         "next_census": following if horizon is None or following <= horizon else None,

@@ -5,7 +5,7 @@ Trusted base: kernel (what one census costs, and what a stream remembers).
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -61,6 +61,10 @@ class CensusTerms:
     def public_presence(self) -> bool:
         """Whether the owner has declared which keys are present when."""
         return self.unit.relation == "replace"
+
+    def paced(self, gap: int | None) -> CensusSchedule:
+        """The schedule with a gap that was learnt; None: the planned one."""
+        return self.schedule if gap is None else replace(self.schedule, gap=gap)
 
     @property
     def run(self) -> AIMPlan:
@@ -133,6 +137,7 @@ class CensusBook:
         cohorts: open ones, the oldest first.
         newest: the newest cohort of level 0 with the prior in it; None where the prior says nothing of it.
         signal: how much of it is released.
+        gap: most steps between two censuses, as it is learnt; None: as planned.
         discovered: the last step that ended a discovery epoch. found: what was discovered so far, by column.
     """
 
@@ -145,6 +150,7 @@ class CensusBook:
     cohorts: list[Cohort] = field(default_factory=list)
     newest: Model | None = None
     signal: Signal = field(default_factory=Signal)
+    gap: int | None = None
     discovered: int = 0
     found: dict[str, list[Found]] = field(default_factory=dict)
 

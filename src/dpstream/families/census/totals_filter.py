@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 _Floats = NDArray[np.float64]
 
+#: A mean stay that is assumed where none is declared.
+LONG_STAY = 1000
 #: Hazards that may be true, in parts of the guessed one, and the logarithms of these.
 _FACTORS: _Floats = 10.0 ** (np.arange(-16, 17) / 6.0)
 _LOGARITHMS: _Floats = np.log(_FACTORS)
@@ -27,6 +29,10 @@ _HAZARD_DRIFT = 0.14
 _CLUMPED = 0.15
 #: This part of the counts of departures follows from no hazard: a clearance, a reload.
 _OUTLIERS = 0.02
+#: The model's number of records may be so many standard errors of the counted one away from it.
+_FARTHEST = 2.0
+#: A guess is far off where the hazards within this factor of it have no more than this probability together.
+_NEAR, _DECISIVE = 1.5, 0.05
 #: The least probability of a hazard: each may come back.
 _LEAST = 1e-12
 #: Records that a census finds, so many standard deviations from what is expected, are a burst: a reload, an export that
@@ -80,6 +86,12 @@ class LevelTotal:
     def stay(self) -> float:
         """Steps that a record stays."""
         return self.turnover * math.exp(-float(self.chances @ _LOGARITHMS))
+
+    @property
+    def decided(self) -> float:
+        """Steps that a record stays: the guess, unless the counts say that it is far off."""
+        near = self.chances[np.abs(_LOGARITHMS) < math.log(_NEAR)].sum()
+        return self.turnover if near > _DECISIVE else self.stay
 
     def staying(self, steps: float) -> float:
         """The part that is still present after so many steps."""
@@ -141,10 +153,11 @@ class LevelTotal:
         self.sizes, self.variances = np.zeros_like(self.sizes), np.zeros_like(self.sizes)
         self.counted = self.counted_variance = 0.0
 
-    def take_counted(self) -> float:
-        """Believe the counted number; gives what the records' number is multiplied by."""
+    def keep_to_counted(self) -> float:
+        """Believe the counted number where the model is further from it than noise explains; gives what the records'
+        number is multiplied by."""
         size, before = max(self.counted, 0.0), self.size
-        if before <= 0.0:
+        if before <= 0.0 or abs(before - self.counted) <= _FARTHEST * math.sqrt(self.counted_variance):
             return 1.0
         self.sizes = np.full_like(self.sizes, size)
         self.variances = np.full_like(self.sizes, self.counted_variance)

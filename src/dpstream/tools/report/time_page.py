@@ -59,8 +59,10 @@ def time_section(release: PublicRelease, found: Sequence[Headline], charts: Char
         name = " × ".join(headline.columns)
         tables = [_table(headline, one, cells) for one in compared[headline.columns]]
         stocks, bars = _stocks(headline, charts, name), _bars(headline, charts)
+        between = [] if bars or tables else _between(release, headline)
         if stocks or bars or tables:
-            parts.append({"name": name, "stocks": stocks, "bars": bars, "tables": tables})
+            drawn = {"stocks": stocks, "bars": bars, "tables": tables}
+            parts.append({"name": name, "between": between, **drawn})
     if not parts:
         return None
     left = [" × ".join(headline.columns) for headline in found if headline not in shown]
@@ -145,6 +147,24 @@ def _bars(headline: Headline, charts: Charts) -> list[Html]:
             unit = Unit(f"{records} a {_word(headline.period)}")
             made.append(charts.bars(title, names, line, unit, note=note))
     return made
+
+
+def _between(release: PublicRelease, headline: Headline) -> list[dict[str, Any]]:
+    """What came and what left between the two newest numbers of records, where spans differ too much for bars."""
+    steps = [step for step, _ in headline.known][-2:]
+    if headline.columns or len(steps) < 2:
+        return []
+    found = []
+    for events in (own for own in headline.flows if own != "net" or len(headline.flows) == 1):
+        try:
+            flow = release.flow((), steps[0] + 1, steps[1], events=events)
+        except ConfigError:  # not known
+            continue
+        count, width = flow.values.item(), float(_half_widths(flow).max())
+        verb = {"came": "came", "left": "left", "net": "came, less those that left"}[events]
+        own = {"span": str(flow.span), "count": count, "width": width, "records": flow.records, "verb": verb}
+        found.append(own)
+    return found
 
 
 def _word(period: str) -> str:
