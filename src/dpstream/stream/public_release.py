@@ -133,8 +133,7 @@ class PublicRelease:
             columns: names; none for the number of records. step: use what was published up to it.
             as_of: the step at whose end the estimate holds; by default the last one by which anything was measured.
             combine: ``mean``: measurements that have all of the columns and were not chosen by earlier ones, weighted
-                by inverse variance. ``reconciled``: so too, but levels agree, and all spans tell the number of
-                records. ``least squares``: all that overlap.
+                by inverse variance. ``reconciled``: so too, but levels agree. ``least squares``: all that overlap.
 
         Returns:
             None where records of some steps were not measured so: ``missing`` says which.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dpstream.project import Config
     from dpstream.project.keys import Publication
 
-#: Frictionless types of the columns that are no texts; values of those that have few.
+#: Frictionless types of columns other than texts; the values of columns that have few.
 _TYPES = {"sc:Float": "number"}
 _VALUES: dict[str, dict[str, Any]] = {
     "kind": {"enum": ["came", "left", "present"]},
