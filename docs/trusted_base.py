@@ -272,7 +272,7 @@ def page(package: Package) -> str:
     for room, modules in rooms.items():
         text.append(f"|[`{room}`](#{anchor(room)})|{sum(m.lines for m in modules):,}|{READING[room]}|")
     for room, modules in rooms.items():
-        text += ["", f"### {room}", "", *table(modules, "sees private values because it")]
+        text += ["", f"### {room}", "", *table(modules, "does")]
     beside = [m for kind in BESIDE for m in package.modules.values() if m.kind == kind]
     text += [
         "",
@@ -282,16 +282,13 @@ def page(package: Package) -> str:
         "",
         "|part|modules|",
         "|---|---|",
-        *(
-            f"|{kind}|{', '.join(f'`{m.name}` {m.lines}' for m in beside if m.kind == kind)}|"
-            for kind in BESIDE
-        ),
+        *(f"|{kind}|{', '.join(f'`{m.name}`' for m in beside if m.kind == kind)}|" for kind in BESIDE),
         "",
         "## What the owner sees",
         "",
         "These modules show private records or state to the owner only. Nothing of it is released.",
         "",
-        *table([m for m in package.modules.values() if m.kind == "owner"], "because it", whole=True),
+        *table([m for m in package.modules.values() if m.kind == "owner"], "does", whole=True),
         "",
         "## How the rest is held to public values",
         "",
@@ -310,12 +307,14 @@ def page(package: Package) -> str:
 
 
 def table(modules: Iterable[Module], reason: str, *, whole: bool = False) -> list[str]:
-    """A line a module: its name (whole, or within its room), its size and why it sees private values."""
-    named = ((m.name if whole else m.name.split(".")[-1], m) for m in modules)
+    """A line a reason to see private values: the modules that have it, whole or by their name within the room."""
+    named: dict[str, list[str]] = defaultdict(list)
+    for module in modules:
+        named[module.reason].append(f"`{module.name if whole else module.name.split('.')[-1]}`")
     return [
-        f"|module|lines|{reason}|",
-        "|---|---:|---|",
-        *(f"|`{name}`|{m.lines}|{m.reason}|" for name, m in named),
+        f"|{reason}|modules|",
+        "|---|---|",
+        *(f"|{why}|{', '.join(names)}|" for why, names in named.items()),
     ]
 
 
