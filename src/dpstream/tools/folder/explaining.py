@@ -40,7 +40,7 @@ PAGE = "index.html"
 #: In the order in which they are written.
 _FILES = (COUNTS, PAGE, "datapackage.json", "croissant.json", "catalog.json", README)
 #: Signs of a line, and lines of a paragraph at most.
-_WIDTH, _LINES = 118, 3
+_WIDTH = 118
 
 
 def explain(config: Config) -> str | None:
@@ -84,7 +84,14 @@ def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
     release = PublicRelease(folder, readable[-1] if readable else int(entries[-1]["step"]))
     counts, left = published_counts(release)
     rows = to_rows(counts)
-    facts = {"edition": edition, "left": left, **_facts(release, told), **_recipe(counts, rows)}
+    later = any(one.estimate is not None and one.estimate.began for one in counts)
+    facts = {
+        "edition": edition,
+        "left": left,
+        "later": later,
+        **_facts(release, told),
+        **_recipe(counts, rows),
+    }
     data = to_bytes(rows, "csv")
     made = {
         COUNTS: data,
@@ -135,8 +142,8 @@ def _recipe(counts: list[CountsOf], rows: Any) -> dict[str, Any]:
     return {"kind": kind, "column": column, "value": value if column != "all" else None, "adds": adds}
 
 
-def _lines(text: str) -> list[str]:
-    return textwrap.wrap(" ".join(text.split()), _WIDTH, max_lines=_LINES, placeholder=" ...")
+def _lines(text: str, most: int | None = None) -> list[str]:
+    return textwrap.wrap(" ".join(text.split()), _WIDTH, max_lines=most, placeholder=" ...")
 
 
 @cache
