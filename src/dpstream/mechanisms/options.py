@@ -117,7 +117,7 @@ PRIOR = Option(
 STALENESS = Option(
     "an exact number above 0, up to 1/2",
     "How far a release may lag: this share of the steps so far, or one step; sets epochs.",
-    "shorter epochs follow a stream more closely, longer ones have less noise",
+    "shorter epochs lag less, longer ones have less noise",
 )
 ITERATIONS = Option(
     "1 or more",
@@ -127,7 +127,7 @@ ITERATIONS = Option(
 TREE_CELLS = Option(
     "1 or more",
     "Most cells of the model's junction tree, and of a marginal.",
-    "larger trees cost time and memory, and pay with large budgets only",
+    "larger trees cost time, and pay with large budgets only",
 )
 #: ``baseline.py`` names the recipes that it may be.
 OFFLINE = Option(

@@ -55,10 +55,9 @@ def explain(config: Config) -> str | None:
         for name, data in explaining_files(sink.directory, config).items():
             for target in sink.targets:
                 target.index(name, data, lambda step: {})
-    except DpstreamError as error:
-        return f"the files that explain the releases are not up to date: {error}"
-    except (OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
-        return f"the files that explain the releases are not up to date: {type(error).__name__}"
+    except (DpstreamError, OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
+        why = error if isinstance(error, DpstreamError) else type(error).__name__
+        return f"the files that explain the releases are not up to date: {why}"
     return None
 
 
