@@ -319,7 +319,7 @@ WRONG: list[Case] = [
     headline('headline = [["zip", "zip"]]', "headline, marginal 1", "twice"),
     headline('headline = [["zip", "kind"], ["kind", "zip"]]', "headline", "occurs twice"),
     headline('headline = ["zip"]\nperiods = "month"', "periods", "'month' needs a calendar"),
-    headline('headline = ["zip"]\nperiods = "fortnight"', "periods", "'fortnight' is unknown"),
+    headline('headline = ["zip"]\nperiods = "fortnight"', "periods", "'fortnight' cannot be used"),
     headline("headline = [[]]", "headline", "expected marginals"),
     headline("headline = []", "headline", "the list is empty"),
     headline('headline = [["zip"]]\nheadline_share = 1', "headline_share", "not a share"),

@@ -18,7 +18,7 @@ SOURCES = Path(__file__).resolve().parents[2] / "src" / "dpstream"
 #: Module: how many places make an array noisy, and why that gives away nothing.
 CONVERSIONS = {
     "core/privacy/randomness.py": (1, "the door"),
-    "tools/audit/door.py": (2, "the door of audits, on invented records"),
+    "tools/audit/door.py": (3, "the door of audits, on invented records"),
     "core/contracts/noisy_counts.py": (2, "a part of noisy counts; a published line that is read"),
     "core/counters/binned.py": (2, "another shape; the public half of a counter"),
     "core/counters/forest.py": (2, "sums of measured nodes; the public half of a counter"),
@@ -34,7 +34,7 @@ BESIDE = {
     "families/growing/pmwg_plan.py": (1, "the noise of a limit, which stays secret"),
     "families/points/cells.py": (2, "the noise of limits, which stays secret"),
     "tools/audit/controls.py": (1, "a control hands requests on"),
-    "tools/audit/door.py": (1, "the door of audits"),
+    "tools/audit/door.py": (2, "the door of audits"),
     "tools/audit/samplers_audit.py": (3, "draws are compared with their law"),
 }
 

@@ -31,6 +31,7 @@ from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
 from dpstream.stream import Account, Batch, Limit, Publishing, Stream
 from dpstream.stream.identity import plan_facts
 from dpstream.stream.inspection import check_store
+from dpstream.stream.measured_counts import published_counts, to_rows
 from dpstream.stream.store.archive import archived_plan, export_store, import_store
 
 
@@ -129,6 +130,18 @@ def test_values_enter_with_the_step_after_a_border_and_keep_their_codes(tmp_path
     series = release.series(["kind"], 1).to_table().to_pylist()
     assert {row["status"] for row in series if row["kind"] == "v2"} == {"from step 3", "measured"}
     assert [row["status"] for row in series if row["kind"] == "v2"][:3] == ["from step 3"] * 2 + ["measured"]
+    # Before its first step nothing is known of it: no number is given, not a 0.
+    early = release.measured(["kind"], as_of=2)
+    assert early is not None
+    numbers = {
+        row["kind"]: (row["measured"], row["low"], row["high"]) for row in early.to_table().to_pylist()
+    }
+    assert numbers["v2"] == (None, None, None)
+    assert None not in numbers["other"]
+    rows = [row for row in to_rows(published_counts(release)[0]).to_pylist() if row["column"] == "kind"]
+    present = {row["status"] for row in rows if row["value"] == "v2" and row["kind"] == "present"}
+    assert present == {"from step 3"}
+    assert "from step 3" not in {row["status"] for row in rows if row["value"] == "other"}
     assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
 
 

@@ -34,7 +34,7 @@ def _print_schema(context: click.Context, _: click.Parameter, wanted: bool) -> N
 @click.option(
     "--person-column",
     metavar="COLUMN",
-    help="The person of a row; in panels without --time-column, one row a person.",
+    help="The person of a row; without --time-column one row a person.",
 )
 @click.option(
     "--key-column",

@@ -46,7 +46,7 @@ _MOST = 12
 @click.option(
     "--mean",
     metavar="COLUMN",
-    help="The average of a column of numbers; with --question, --from and --to, --every.",
+    help="The average of a column; with --question, --from and --to, --every.",
 )
 @click.option("--as-of", type=Whole(), help="The end of this step (the last measured).")
 @click.option("--from", "start", metavar="DAY", help="What came from this day (or step) on; with --to.")
@@ -60,7 +60,7 @@ _MOST = 12
     show_default=True,
     help="Which records a flow counts; net: those that came less those that left.",
 )
-@click.option("--cover", is_flag=True, help="Widen a flow to the nearest days that are measured as a whole.")
+@click.option("--cover", is_flag=True, help="Widen a flow to the nearest measured days.")
 @click.option("--confidence", default=0.95, show_default=True, help="Of each interval.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option(

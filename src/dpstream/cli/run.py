@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     "--watch",
     "watched",
     is_flag=True,
-    help="Take each step when it is due (exit code 5 if stopped before a due step).",
+    help="Take each step when it is due (exit code 5: stopped before).",
 )
 @click.option(
     "--interval",

@@ -124,7 +124,7 @@ def _tell() -> None:
     if not _told:
         _told = True
         warnings.warn(
-            "compiled code cannot be kept, so each process compiles for seconds; set NUMBA_CACHE_DIR to a "
+            "compiled code cannot be kept, so each process compiles anew; set NUMBA_CACHE_DIR to a "
             "folder that only this user can write",
             UncachedWarning,
             stacklevel=4,

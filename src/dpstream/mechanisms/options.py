@@ -65,8 +65,8 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
 WORKLOAD = Option(
     'all-1-way, all-2-way, ..., or a list such as [{columns = ["zip", "rent"], weight = '
     '"1/2"}, {pairs_with = ["rent"], weight = 2}, "all-1-way"]',
-    "The marginals to preserve. `pairs_with`: all pairs with one of these columns. A marginal listed by itself keeps "
-    "its weight.",
+    "The marginals to preserve. `pairs_with`: all pairs with one of these. A marginal listed by itself keeps its "
+    "weight.",
     "readers look mostly at pairs",
     "all-2-way",
     read=_workload,
@@ -106,8 +106,7 @@ K = Option(
     fragment=COUNT,
 )
 COUNTER = Option(
-    meaning="How running sums are kept. `best`: the smallest predicted error; `simple` where marginals "
-    "take turns. A stream keeps its counter.",
+    meaning="How running sums are kept; `best`: the smallest predicted error, or `simple` where marginals take turns.",
     reason="the smallest predicted error for a marginal's measurements",
     words=("best", *counters.COUNTER_NAMES),
 )
@@ -117,22 +116,21 @@ PRIOR = Option(
 )
 STALENESS = Option(
     "an exact number above 0, up to 1/2",
-    ("How far a release may lag: this share of the steps so far, or one step. Sets the length of epochs."),
-    "shorter epochs follow a stream more closely, longer ones have less noise",
+    "How far a release may lag: this share of the steps so far, or one step; sets epochs.",
+    "shorter epochs lag less, longer ones have less noise",
 )
 ITERATIONS = Option(
     "1 or more",
     "Iterations of each fit; costs time only.",
-    "enough for a fit from little (dpstabs and aim, from the last model, need fewer)",
+    "enough for a fit from little (dpstabs and aim need fewer)",
 )
 TREE_CELLS = Option(
     "1 or more",
     "Most cells of the model's junction tree, and of a marginal.",
-    "larger trees cost time and memory, and pay with large budgets only",
+    "larger trees cost time, and pay with large budgets only",
 )
 #: ``baseline.py`` names the recipes that it may be.
 OFFLINE = Option(
-    meaning="What runs on every batch: MWEM+PGM, or AIM, which chooses how many marginals to measure "
-    "(0.1 to 0.5 s).",
+    meaning="What runs on every batch: MWEM+PGM, or AIM, which chooses how many marginals to measure.",
     reason="batches are small",
 )

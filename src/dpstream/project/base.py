@@ -151,8 +151,7 @@ class BaseOptions:
     config: Path | None = option(
         None,
         allowed="the earlier stream's configuration file, relative to this one",
-        meaning="Where `dpstream evaluate` finds the earlier private records. All its steps must be "
-        "published before this stream starts.",
+        meaning="Where `dpstream evaluate` finds the earlier private records. All its steps must be published before.",
         reason="only evaluations need it",
     )
 

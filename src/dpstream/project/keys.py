@@ -33,8 +33,8 @@ SECTIONS: dict[str, str] = {
     "stream": "Who is protected, and what may be public.",
     "source": "Where the private rows are, and how steps cut them.",
     "schema": "What the columns may hold; public.",
-    "expect": "Public guesses (published), from which `dpstream plan` predicts errors. Coarse values are enough: 1, 3, "
-    "10, 30. Never compute them from the private table.",
+    "expect": "Public guesses (published), from which `dpstream plan` predicts errors: 1, 3, 10 or 30. "
+    "Never compute them from the private table.",
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
     "accuracy": "Which counts are most exact, and whether errors are simulated; public.",
@@ -173,16 +173,15 @@ class StreamKeys:
         None,
         allowed="event, event-replace, user, record, record-replace, individual, individual-replace",
         shown="event; record with census; individual with panels",
-        meaning="Who is protected: one record at one step (`event`), all records of a user id (`user`), a "
-        "keyed record's whole stay (`record`), or a person (`individual`, in panels). With `-replace`, the "
-        "values only: numbers of records are public.",
+        meaning="Who is protected: a record at one step (`event`), a user id's records (`user`), a keyed record's "
+        "whole stay (`record`), a panel's person (`individual`). `-replace`: the values only, numbers are public.",
         reason="sizes of steps stay private",
     )
     total: Literal["private", "public"] | None = option(
         None,
         shown="private",
-        meaning="`public`: the owner declares every step's number of records public. The unit becomes its "
-        "`-replace` form, and the noise doubles.",
+        meaning="`public`: every step's number of records is declared public. The unit becomes its `-replace` form; "
+        "the noise doubles.",
         reason="sizes are about people, too",
     )
     season: str | int | None = option(
@@ -196,8 +195,8 @@ class StreamKeys:
     returns: Returns | None = option(
         None,
         shown="new",
-        meaning="With unit = record: a key that comes back is another record, with another loss (`new`), or "
-        "stops the stream (`refuse`; hashes of all keys are kept).",
+        meaning="With unit = record: a returning key is another record, with another loss (`new`), or stops the stream "
+        "(`refuse`; hashes of all keys are kept).",
         reason="keys that left are forgotten",
     )
     same_unit: str | None = option(
@@ -217,8 +216,8 @@ class StreamKeys:
     per: str | None = option(
         None,
         allowed='"month", "quarter", "year" (with a calendar), or a number of steps such as "12 steps"',
-        meaning="Protects what a user does in one such period, in which max_events counts anew. Whoever comes in "
-        "k periods loses k epsilon (k^2 rho), and more than k delta (`plan` says how much).",
+        meaning="Protects what a user does in one such period; max_events counts anew. Records in k periods lose "
+        "k epsilon (k^2 rho), and more than k delta (see `plan`).",
         reason="the stream's whole life",
         shown="none",
         fragment={**TEXT, "pattern": "^(month|quarter|year|[1-9][0-9]{0,5} steps?)$"},
@@ -232,7 +231,7 @@ class StreamKeys:
     cut_share: Fraction = option(
         CUT_SHARE,
         allowed="an exact number from 0 to less than 1, with unit = user",
-        meaning="Share of the budget for the published number of users with more than max_events events; 0: none.",
+        meaning="Share of the budget for the published number of users beyond max_events; 0: none.",
         reason="a user counts once, so that a little does",
         read=_cut_share,
         fragment=NUMBER,
@@ -323,8 +322,8 @@ class Accuracy:
         (),
         allowed='a list of columns, groups of columns and levels such as ["zip", ["zip", "cause"], "place.region"], '
         'with name = "pooled" or "census" (no levels)',
-        meaning="Marginals that readers follow: measured once a period (a census: each time), with exact errors. "
-        "Levels of a tree share its part.",
+        meaning="Marginals measured once a period (a census: each time), with exact errors. Levels of a tree share its "
+        "part.",
         reason="each takes budget from the others",
         read=_headline,
         shown="none",
@@ -361,7 +360,7 @@ class Accuracy:
     simulate: int | None = option(
         None,
         allowed="none, or a number of runs from 2 to 1000, such as 20",
-        meaning="Runs that measure, after steps 1, 2, 4, 8, ..., how far releases are off (errors/), at no budget.",
+        meaning="Runs that measure how far releases of steps 1, 2, 4, 8, ... are off (errors/).",
         reason="each repeats the whole stream; dpstream errors does so later",
         word="none",
         fragment={**COUNT, "minimum": 2, "maximum": 1000},
@@ -381,7 +380,7 @@ class PriorKeys:
 
     file: Path = option(
         allowed='a .csv, .parquet or .ndjson file relative to this one, with name = "pooled" or "census"',
-        meaning="The public table, in the schema's columns and values; others are ignored. Its hash is pinned.",
+        meaning="The public table, in the schema's columns and values. Its hash is pinned.",
     )
     weight: str | None = option(
         None,
@@ -448,8 +447,7 @@ class Output:
     records: RecordKind | None = option(
         None,
         shown="fresh",
-        meaning="Each table is drawn anew, or changed as little as the model allows, with a `record_id` "
-        "(panels always).",
+        meaning="Each table is drawn anew, or changes as little as possible, with a `record_id` (panels always).",
         reason="each table is a sample by itself",
     )
     publish: TableKind = option(
@@ -488,8 +486,8 @@ class Output:
     )
     sink: str = option(
         "folder",
-        meaning="Where tables go besides the folder: the newest to a database, files to a bucket, NDJSON to "
-        "standard output, partitions to Spark (instead).",
+        meaning="Where tables go besides the folder: the newest to a database, files to a bucket, NDJSON to stdout, "
+        "partitions to Spark (instead).",
         reason="files need no program to be read",
         read=_sink,
         words=("folder", "duckdb", "postgresql", "bucket", "stdout", "spark"),
@@ -594,8 +592,8 @@ class StateKeys:
     url: str | None = option(
         None,
         allowed="postgresql://user@host:5432/database, without a password",
-        meaning="A PostgreSQL database for the store; PGHOST, PGPASSWORD and so on are read. The state folder keeps a "
-        "witness against rollbacks.",
+        meaning="A PostgreSQL database for the store; reads PGHOST, PGPASSWORD and so on. `dir` keeps a witness "
+        "against rollbacks.",
         reason="a file needs no server",
         read=partial(_given, "url", Section.server_url),
     )
@@ -609,7 +607,7 @@ class StateKeys:
     key_file: Path | None = option(
         None,
         allowed="a file of dpstream store key, outside of the state and output folders",
-        meaning="Encrypts the store with the key in this file (mode 0600); later by `dpstream store rekey --to`. "
+        meaning="Encrypts the store with this key (mode 0600); later by `dpstream store rekey --to`. "
         "Without the key the stream is lost.",
         reason="file modes protect the state",
     )

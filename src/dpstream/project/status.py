@@ -413,7 +413,7 @@ def _too_old(config: Config, releases: Path, max_age: float) -> bool:
 _ABOUT = {
     "dpstream_steps": "Committed steps of the stream.",
     "dpstream_steps_left": "Steps that the plan still pays for; none without a horizon.",
-    "dpstream_spent": "Privacy loss of all steps so far, in the unit of the label loss: epsilon, or rho (zCDP).",
+    "dpstream_spent": "Privacy loss of all steps so far: epsilon or rho, as the label says.",
     "dpstream_planned": "Privacy loss that the plan allows, in the same unit.",
     "dpstream_health": "1 for the word of dpstream status --health, 0 for others.",
     "dpstream_release_time_seconds": "When the newest release was written, as Unix time.",

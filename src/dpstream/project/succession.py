@@ -25,8 +25,8 @@ from dpstream.project.schema_file import load_toml, toml_key, toml_value
 
 _HEAD = """\
 # Drafted by `dpstream init --after`: the stream {name!r} begins with the last release of {old!r}. Before the first
-# run change columns and values ([base] says what becomes of the old ones), budget, mechanism. [source] start is the
-# fixed border: this stream takes later records only, and the earlier one publishes no further step.
+# run change columns, values (old ones: [base]), budget, mechanism. [source] start is the fixed border: this stream
+# takes later records only, the earlier one publishes no further step.
 """
 
 

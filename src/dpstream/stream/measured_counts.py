@@ -187,7 +187,8 @@ def to_rows(counts: Iterable[CountsOf], confidence: float = 0.95) -> Any:
     of records), ``value``, ``count``, ``standard_error``, ``low95``, ``high95`` (the confidence), ``status``.
 
     Names and values of several columns are joined by `` x ``. The status is ``exact``: measured, with an exact
-    interval; ``least squares``: of measurements that were chosen by earlier ones, without an interval; ``not known``.
+    interval; ``least squares``: of measurements that were chosen by earlier ones, without an interval; ``not known``;
+    ``from step N``: the value was discovered then, and records before are in the bin for other values.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -206,6 +207,9 @@ def to_rows(counts: Iterable[CountsOf], confidence: float = 0.95) -> Any:
             status = "least squares"
         for name, text in zip(names, (first, last, own.kind, column, None, status), strict=True):
             texts[name] += (values or [""] * rows) if text is None else [text] * rows
+        if own.estimate is not None and own.estimate.began:
+            ahead = own.estimate.begins.ravel().tolist()
+            texts["status"][-rows:] = [f"from step {at}" if at else status for at in ahead]
         for name, column_values in measured.items():
             numbers[name] += pc.round(column_values, 3).to_pylist()
     percent, status_of = f"{100 * confidence:g}", texts.pop("status")

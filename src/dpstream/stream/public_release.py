@@ -126,8 +126,7 @@ class PublicRelease:
         as_of: int | None = None,
         combine: Combine = "reconciled",
     ) -> Estimate | None:
-        """What was measured of a marginal, over all steps: unbiased, in records, with exact intervals. Where
-        ``max_events`` leaves records out, estimate and interval are about ``Estimate.records``, the admitted ones.
+        """What was measured of a marginal, over all steps: unbiased numbers of ``Estimate.records``, exact intervals.
 
         Args:
             columns: names; none for the number of records. step: use what was published up to it.

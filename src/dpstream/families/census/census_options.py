@@ -53,7 +53,7 @@ def _checked(section: SectionReader, key: str, check: Callable[[Any], T], what: 
 
 TURNOVER = Option(
     _TURNOVERS,
-    "Steps in which as many records come as the table holds, by a public guess: sets the censuses.",
+    "Steps in which as many records come as are present, by a public guess: sets the censuses.",
     "never compute it from the private table",
     _RATIO,
     read=_turnover,

@@ -13,8 +13,8 @@ from dpstream.families.tabular.pooled import Pooled, PooledPlan
 # What public guesses say against the chosen options of a stream of tables, before it begins. Reads no data.
 
 _SORTED = (
-    'The records come sorted ([expect]): baseline with offline = "aim" measures each step, '
-    "and is closer where steps are few and large. See plan --compare."
+    'Records come sorted ([expect]): where steps are few and large, baseline with offline = "aim" is closer. '
+    "See plan --compare."
 )
 
 

@@ -126,15 +126,14 @@ class SourceKeys:
     query: str | None = _key(
         ("duckdb", "postgres", "mysql", "spark"),
         allowed=PARAMETERS["changes"][1],
-        meaning="Gives the records of a step; the parameters are its first day (or number) and the next "
-        "step's. Snapshots: the whole table, with at most one parameter (`$1`; mysql: `?`), the first day "
-        "after. Stays: all, without parameter.",
+        meaning="Gives a step's records; parameters: its first day (or number) and the next step's. Snapshots: the "
+        "whole table, at most with the first day after (`$1`; mysql: `?`). Stays: all.",
     )
     eof: Literal["hold", "close"] = _key(
         (STDIN,),
         default="hold",
         reason="pipes break",
-        meaning="At the end of standard input the open step is complete (`close`), or must be sent again (`hold`).",
+        meaning="At the end of input the open step is complete (`close`), or must be sent again (`hold`).",
     )
     time_column: str | None = _key(
         (*_ROWS, *_TIMED),
@@ -202,7 +201,7 @@ class SourceKeys:
         ("files",),
         default="rename",
         reason="a renamed file is complete",
-        meaning="A file is finished when its name matches `path`, or when `NAME.done` is there too.",
+        meaning="A file is finished when its name matches `path`, or with `NAME.done` beside it.",
     )
     offsets: bool = _key(
         ("files", STDIN, "calendar"),
@@ -227,8 +226,8 @@ class SourceKeys:
         (*_WHOLE, "states", "changes", "snapshots", "stays"),
         default="changes",
         reason="only with key_column",
-        meaning="Rows are what happened to records (`changes`), the whole table at each step (`snapshots`), "
-        "or records with start and end (`stays`).",
+        meaning="Rows are what happened (`changes`), each step's whole table (`snapshots`), or records with start and "
+        "end (`stays`).",
     )
     delete_time_column: str | None = _key(
         (*_WHOLE, "stays"),
@@ -240,7 +239,7 @@ class SourceKeys:
         ("files", STDIN, "duckdb", "spark", "changes"),
         default="rows",
         reason="only with key_column and op_column",
-        meaning="An update has the whole new row, or the changed columns (null, empty or missing: unchanged).",
+        meaning="An update has the whole new row, or changed columns only (null, empty, missing: unchanged).",
     )
     unknown: Literal["error", "drop"] = _key(
         ("files", STDIN, "duckdb", "postgres-changes", "spark", "changes"),
@@ -267,8 +266,8 @@ class SourceKeys:
         default=0.1,
         allowed="a share from 0 to below 1",
         reason="a broken export could delete everything",
-        meaning="A snapshot that is empty, or below this share of the records before, stops the stream "
-        "until `dpstream run --confirm-shrink`.",
+        meaning="An empty snapshot, or below this share of the records before, stops the stream until "
+        "`dpstream run --confirm-shrink`.",
         fragment=NUMBER,
     )
     insert_only: bool = _key(
@@ -276,15 +275,14 @@ class SourceKeys:
         default=False,
         allowed="true, false",
         reason="only with key_column",
-        meaning="Records never change or leave, as the owner declares. One row of each key counts, by default by "
-        "`pooled`.",
+        meaning="Records never change or leave. One row of each key counts, by default by `pooled`.",
     )
     period_columns: tuple[str, ...] | str | None = _key(
         ("files", "columns", "events"),
         allowed='such as ["m1", "m2"], "m{period}" or "{column}_{period:02}", where the mechanism follows people',
         reason="a row per person and period",
-        meaning="For files with a row per person: the period columns, in order. "
-        "A text counts from 1; several variables need `{column}`.",
+        meaning="The period columns of files with a row per person, in order. A text counts from 1; several variables "
+        "need `{column}`.",
         fragment={"anyOf": [TEXT, TEXTS]},
     )
     url: str | None = _key(

@@ -27,7 +27,7 @@ from dpstream.stream.release.showing import codes_of
 _Floats = NDArray[np.float64]
 #: Halvings of the range in which the end of an interval lies.
 _HALVINGS = 12
-_HOLDS = "the interval holds the noise, the number of records, and all places inside the bins"
+_HOLDS = "the interval holds the noise, the number of records, and all places in bins"
 
 
 @dataclass(frozen=True)

@@ -168,16 +168,30 @@ class Estimate:
         return error_words(self, self.law())
 
     def to_table(self, confidence: float = 0.95) -> Any:
-        """One row a cell: the labels, ``measured``, ``standard_error``, ``low`` and ``high``, as a pyarrow Table."""
+        """One row a cell: the labels, ``measured``, ``standard_error``, ``low`` and ``high``, as a pyarrow Table.
+
+        They are null where the value was discovered later."""
         import pyarrow as pa
 
-        interval = self.interval(confidence)
-        low, high = (None, None) if interval is None else (pa.array(end.ravel()) for end in interval)
-        nothing = pa.nulls(self.values.size, pa.float64())
+        interval, later = self.interval(confidence), self.begins > self.as_of
+        nothing = np.zeros(self.values.size), np.ones(self.values.size, dtype=bool)
+        numbers = {"measured": (self.values, later), "standard_error": (self.standard_errors, later)}
+        for place, name in enumerate(("low", "high")):
+            numbers[name] = nothing if interval is None else (interval[place], later)
         data = label_columns(self.columns, self.labels)
-        error = self.standard_errors.ravel()
-        ends = {"low": nothing if low is None else low, "high": nothing if high is None else high}
-        return pa.table({**data, "measured": self.values.ravel(), "standard_error": error, **ends})
+        data |= {name: pa.array(own.ravel(), mask=gone.ravel()) for name, (own, gone) in numbers.items()}
+        return pa.table(data)
+
+    @property
+    def begins(self) -> NDArray[np.int64]:
+        """Of each cell the step from which on its records are counted; 0: all are."""
+        found, steps = np.zeros(self.values.shape, dtype=np.int64), dict(self.began)
+        for axis, labels in enumerate(self.labels):
+            ahead = np.array([steps.get(label, 0) for label in labels], dtype=np.int64)
+            shape = [1] * found.ndim
+            shape[axis] = len(labels)
+            found = np.maximum(found, ahead.reshape(shape))
+        return found
 
 
 def label_columns(columns: Sequence[str], labels: Sequence[tuple[str, ...]]) -> dict[str, Any]:

@@ -65,7 +65,7 @@ _RECORDS = {"net": "records", "came": "counted records", "left": "counted record
 _PRESENT = "the records present were not counted at the end of step"
 _NEVER = "was never published: what it counted of departures is missing"
 _WHOLE = "from one count of the whole table to another"
-_ONE_NUMBER = "departures are counted as one number, so which values came and left is not known"
+_ONE_NUMBER = "departures are counted as one number, without values"
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class PresentFlows(_TableKind):
         names = self.names(columns)
         if self.numbers and not names:
             gained = self.gained(begin, end) if events == "net" else None
-            why = "the number of records is public; who came and who left is not published"
+            why = "the number of records is public; what came and left is not published"
             return Missing((), why, "events = net") if gained is None else gained
         if names and events != "net":
             return Missing((), _ONE_NUMBER, f"events = net, {_WHOLE}")
@@ -467,9 +467,9 @@ class NoFlows(_Kind):
         return Missing((), self.reason, self.instead) if gained is None else gained
 
 
-_AGAIN = "each run of a growing stream counts all records again, so flows between two runs are not known"
+_AGAIN = "each run of a growing stream counts all records again, so flows are not known"
 _SHARED = "its running sums share noise whose law is not published by draws"
-_REPORTS = "a panel that counts reports says how many people reached a number of them so far"
+_REPORTS = "a panel that counts reports says how many people reached a number so far"
 _HEADLINES = "a stream whose headlines are measured every period"
 
 

@@ -329,13 +329,9 @@ class Series:
             for name, source in (*((name, name) for name in self.columns), *_NUMBERS.items()):
                 row[name] = pa.nulls(1, known[source].type) if table is None else table[source]
             status = [why or "measured"] * rows
-            later = {} if own is None else {value: at for value, at in own.began if at > span.last}
-            if later:
-                for place, labels in enumerate(
-                    zip(*(row[name].to_pylist() for name in self.columns), strict=True)
-                ):
-                    began = [later[label] for label in labels if label in later]
-                    status[place] = f"from step {max(began)}" if began else status[place]
+            if own is not None and own.began:
+                ahead = own.begins.ravel().tolist()
+                status = [f"from step {at}" if at > span.last else status[0] for at in ahead]
             parts.append(pa.table({**row, "status": pa.array(status)}))
         return pa.concat_tables(parts)
 

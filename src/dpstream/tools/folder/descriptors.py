@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 #: Frictionless types of columns other than texts; the values of columns that have few.
 _TYPES = {"sc:Float": "number"}
-_VALUES = {"kind": ["came", "left", "present"], "status": ["exact", "least squares", "not known"]}
+_VALUES: dict[str, dict[str, Any]] = {
+    "kind": {"enum": ["came", "left", "present"]},
+    "status": {"pattern": "exact|least squares|not known|from step [0-9]+"},
+}
 
 
 def descriptors(config: Config, folder: Path, counts: bytes) -> dict[str, bytes]:
@@ -56,7 +59,7 @@ def _package(book: dict[str, Any], publication: Publication, *, has_table: bool)
             "name": name,
             "type": _TYPES.get(kind, "string"),
             "description": meaning,
-            **({"constraints": {"enum": _VALUES[name]}} if name in _VALUES else {}),
+            **({"constraints": _VALUES[name]} if name in _VALUES else {}),
         }
         for name, kind, meaning in COUNT_COLUMNS
     ]

@@ -40,7 +40,7 @@ PAGE = "index.html"
 #: In the order in which they are written.
 _FILES = (COUNTS, PAGE, "datapackage.json", "croissant.json", "catalog.json", README)
 #: Signs of a line, and lines of a paragraph at most.
-_WIDTH, _LINES = 118, 3
+_WIDTH = 118
 
 
 def explain(config: Config) -> str | None:
@@ -55,10 +55,9 @@ def explain(config: Config) -> str | None:
         for name, data in explaining_files(sink.directory, config).items():
             for target in sink.targets:
                 target.index(name, data, lambda step: {})
-    except DpstreamError as error:
-        return f"the files that explain the releases are not up to date: {error}"
-    except (OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
-        return f"the files that explain the releases are not up to date: {type(error).__name__}"
+    except (DpstreamError, OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
+        why = error if isinstance(error, DpstreamError) else type(error).__name__
+        return f"the files that explain the releases are not up to date: {why}"
     return None
 
 
@@ -85,7 +84,14 @@ def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
     release = PublicRelease(folder, (readable or standing or [int(entries[-1]["step"])])[-1])
     counts, left = published_counts(release) if standing else ([], [])
     rows = to_rows(counts)
-    facts = {"edition": edition, "left": left, **_facts(release, told), **_recipe(counts, rows)}
+    later = any(one.estimate is not None and one.estimate.began for one in counts)
+    facts = {
+        "edition": edition,
+        "left": left,
+        "later": later,
+        **_facts(release, told),
+        **_recipe(counts, rows),
+    }
     data = to_bytes(rows, "csv")
     made = {
         COUNTS: data,
@@ -136,8 +142,8 @@ def _recipe(counts: list[CountsOf], rows: Any) -> dict[str, Any]:
     return {"kind": kind, "column": column, "value": value if column != "all" else None, "adds": adds}
 
 
-def _lines(text: str) -> list[str]:
-    return textwrap.wrap(" ".join(text.split()), _WIDTH, max_lines=_LINES, placeholder=" ...")
+def _lines(text: str, most: int | None = None) -> list[str]:
+    return textwrap.wrap(" ".join(text.split()), _WIDTH, max_lines=most, placeholder=" ...")
 
 
 @cache

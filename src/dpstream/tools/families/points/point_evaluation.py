@@ -275,7 +275,7 @@ def _summary_parts(found: PointEvaluation) -> Iterator[str | SummaryTable]:
     yield measures_table(measures)
     yield f"{len(found.steps)} of the steps up to {found.released} are compared."
     yield f"What the releases promise: {found.guarantee}"
-    yield ("W1 is the mean distance of released to true points (largest coordinate), in sides of the space.")
+    yield ("W1: mean distance of released to true points (largest coordinate), in sides of the space.")
     rows = [
         [
             *map(str, (one.step, one.true_points, one.depth)),
