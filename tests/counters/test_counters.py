@@ -349,7 +349,7 @@ NAMED = {"hybrid"}
 
 
 def test_every_counter_is_picked_or_a_paper_names_it() -> None:
-    """Decision 0023."""
+    """Decision 0049."""
     assert set(COUNTER_NAMES) == set(PICKED) | NAMED
     assert {name: best(budget, **asked).name for name, (budget, asked) in PICKED.items()} == {
         name: name for name in PICKED
