@@ -377,7 +377,7 @@ def test_a_promise_for_a_period_is_less_for_somebody_who_comes_back():
         (
             aim_subjects,
             "AIM, epsilon = 1 (pure), event, pairs",
-            "AIM with half the sensitivity of its scores, epsilon = 1 (pure)",
+            "AIM with a quarter of the sensitivity of its scores, epsilon = 1 (pure)",
         ),
         (
             turnover_subjects,

@@ -44,7 +44,9 @@ def aim_subjects() -> Iterator[Subject]:
         plan = _RECIPES["pairs"].calibrate(_WORKLOAD, budget, Event())
         yield aim_subject(plan, f"AIM with 2/3 of the noise, {budget}", wrap=QuietNoise, control=True)
         chooser = rebuilt(BrokenSelection, plan, recipe=replace(plan.recipe, measure_share=Fraction(1, 10)))
-        yield aim_subject(chooser, f"AIM with half the sensitivity of its scores, {budget}", control=True)
+        yield aim_subject(
+            chooser, f"AIM with a quarter of the sensitivity of its scores, {budget}", control=True
+        )
 
 
 #: The short one takes about 3 s of one core.
@@ -91,17 +93,17 @@ def aim_run(plan: AIMPlan, counts: Sequence[NDArray[np.int64]], **given: Any) ->
     return run
 
 
-class _HalfSensitivity(Candidates):
+class _LowSensitivity(Candidates):
     @cached_property
     def sensitivity(self) -> int:
-        return super().sensitivity // 2
+        return super().sensitivity // 4
 
 
 class BrokenSelection(AIMPlan):
-    """BROKEN: claims half the sensitivity of its scores. True loss of the selections: 2 epsilon, 4 rho."""
+    """BROKEN: claims a quarter of the sensitivity of its scores. True loss of the selections: 4 epsilon, 16 rho."""
 
     @cached_property
     def candidates(self) -> Candidates:
         """The same candidates with a smaller claim."""
-        made: Candidates = rebuilt(_HalfSensitivity, super().candidates)
+        made: Candidates = rebuilt(_LowSensitivity, super().candidates)
         return made
