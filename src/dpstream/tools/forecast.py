@@ -44,9 +44,8 @@ _SETTLED_STAYS, _SETTLED_STEPS = 10, 40
 _ALIKE = 1.2
 #: The first run is cut where it takes so many times the limit.
 _PATIENCE = 1.5
-#: Errors of totals stay alike over a run, so few runs say little: the plan's counts as so many runs with this part of
-#: it, which was the true error on seven streams of keyed records (geometric mean).
-_PLAN_RUNS, _OF_PLAN = 3, 0.76
+#: Errors of totals stay alike over a run, so few runs say little: the plan's counts as so many runs.
+_PLAN_RUNS = 3
 
 
 @dataclass(frozen=True)
@@ -135,7 +134,7 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
     grown = np.array([[law.growth(at) ** 2] for at, _ in errors if at in law.alike])
     total = simulated = math.sqrt((grown[:, 0] * rows[:, 1]).mean())
     if law.total and law.at_most and simulated:
-        part = math.log(_OF_PLAN * min(law.total, table.size_at(step)))
+        part = math.log(min(law.total, table.size_at(step)))
         total = math.exp((runs * math.log(simulated) + _PLAN_RUNS * part) / (runs + _PLAN_RUNS))
     elif law.total and not law.at_most and base is None:
         total = law.total  # the law of its noise says more than few runs do
