@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, TypeVar
@@ -22,11 +22,22 @@ Plan = TypeVar("Plan")
 _NOTHING, _LEAST_OTHER = 1e-12, 0.05
 
 
+def _larger(domain: Domain, more: Mapping[str, int]) -> Domain:
+    sizes = tuple(size + more.get(name, 0) for name, size in zip(domain.names, domain.sizes, strict=True))
+    return replace(domain, sizes=sizes)
+
+
+def _most(low: int, high: int, fits: Callable[[int], bool]) -> int:
+    """The largest number from ``low`` to below ``high`` that fits, where ``low`` does."""
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
 def grown_workload(workload: Workload, more: Mapping[str, int], max_cells: int) -> Workload:
     """The workload over columns with so many more codes, without wide marginals that have become too large."""
-    domain = workload.domain
-    sizes = tuple(size + more.get(name, 0) for name, size in zip(domain.names, domain.sizes, strict=True))
-    domain = replace(domain, sizes=sizes)
+    domain = _larger(workload.domain, more)
     kept = [
         (clique, weight)
         for clique, weight in zip(workload.cliques, workload.weights, strict=True)
@@ -63,18 +74,12 @@ def with_new(
 def room_of(domain: Domain, column: str, headlines: Sequence[Clique], max_cells: int) -> int:
     """How many more values a column can have before the headlines, or the column, outgrow the table's model. Public."""
     place = domain.index(column)
-    own = [clique for clique in headlines if place in clique]
+    size, alone = domain.sizes[place], all(place not in clique for clique in headlines)
 
-    def fits(size: int) -> bool:
-        sizes = tuple(size if i == place else other for i, other in enumerate(domain.sizes))
-        larger = Domain(domain.names, sizes)
-        return not own or tree_cells(larger, headlines) <= max_cells
+    def fits(many: int) -> bool:
+        return alone or tree_cells(_larger(domain, {column: many - size}), headlines) <= max_cells
 
-    low, high = domain.sizes[place], min(max_cells, MAX_CODES) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low - domain.sizes[place]
+    return _most(size, min(max_cells, MAX_CODES) + 1, fits) - size
 
 
 def fitting(
@@ -89,14 +94,11 @@ def fitting(
         own = {name: [one for one in new[name] if (name, one.value) in kept] for name in new}
         return {name: values for name, values in own.items() if values}
 
-    low, high = 0, len(ranked) + 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        more = {name: len(values) for name, values in chosen(middle).items()}
-        sizes = (size + more.get(name, 0) for name, size in zip(domain.names, domain.sizes, strict=True))
-        fits = tree_cells(replace(domain, sizes=tuple(sizes)), headlines) <= max_cells
-        low, high = (middle, high) if fits else (low, middle)
-    return chosen(low)
+    def fits(most: int) -> bool:
+        more = {name: len(values) for name, values in chosen(most).items()}
+        return tree_cells(_larger(domain, more), headlines) <= max_cells
+
+    return chosen(_most(0, len(ranked) + 1, fits))
 
 
 def shares_of_other(

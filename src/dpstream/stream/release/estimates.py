@@ -810,9 +810,9 @@ def _began_words(began: Sequence[tuple[str, int]]) -> str:
     """From which steps on discovered values are counted."""
     if not began:
         return ""
-    told = ", ".join(f"{value} from step {step}" for value, step in began[:_NAMED])
+    named = ", ".join(f"{value} from step {step}" for value, step in began[:_NAMED])
     more = f" and {len(began) - _NAMED} more values from later steps" if began[_NAMED:] else ""
-    return f". Counted: {told}{more}; before, these are in the bin for other values"
+    return f". Counted: {named}{more}; before, these are in the bin for other values"
 
 
 def _usable(one: NoisyCounts, sizes: Mapping[str, int]) -> bool:

@@ -70,12 +70,12 @@ def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
     """
     if not (folder / catalogue.CATALOGUE).is_file():
         return {}
-    told = config.publication
+    publication = config.publication
     listed, readable = catalogue.Catalogue(folder), readable_steps(folder)
     entries = listed.entries()
     if not entries:
         return {}
-    about = json.dumps([__version__, listed.facts, entries, astuple(told)], sort_keys=True)
+    about = json.dumps([__version__, listed.facts, entries, astuple(publication)], sort_keys=True)
     edition = f"Edition {hashlib.sha256(about.encode()).hexdigest()[:16]} of these files"
     there = {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
     if len(there) == len(_FILES) and edition.encode() in there[README]:
@@ -89,7 +89,7 @@ def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
         "edition": edition,
         "left": left,
         "later": later,
-        **_facts(release, told),
+        **_facts(release, publication),
         **_recipe(counts, rows),
     }
     data = to_bytes(rows, "csv")
@@ -107,23 +107,23 @@ def _said(template: str, facts: dict[str, Any]) -> bytes:
     return _templates().get_template(template).render(facts).encode("utf-8", "replace")
 
 
-def _facts(release: PublicRelease, told: Publication) -> dict[str, Any]:
+def _facts(release: PublicRelease, publication: Publication) -> dict[str, Any]:
     """What the text says of the newest release."""
     manifest, book = release.manifest(), parse_json((Path(str(release.folder)) / CODEBOOK).read_bytes())
     end = when_measured(*table_measured(manifest))
     accuracy = manifest.get("accuracy") or {}
     return {
-        "title": told.title or manifest["stream"],
-        "description": told.description,
+        "title": publication.title or manifest["stream"],
+        "description": publication.description,
         "row": book["description"],
         "holds": manifest["holds"],
         "measured": f"Counts are measured up to {end}.",
         "step": release.step,
         "table": book["resources"][0]["path"] if release.steps else None,
         "guarantee": manifest["guarantee"]["words"],
-        "license": told.license,
-        "contact": told.contact,
-        "publisher": told.publisher,
+        "license": publication.license,
+        "contact": publication.contact,
+        "publisher": publication.publisher,
         "counted": accuracy.get(COUNTED, "records"),
     }
 
