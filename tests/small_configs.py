@@ -92,6 +92,17 @@ def write_rows(folder: Path, file: str, head: str, rows: Iterable[str]) -> Path:
     return path
 
 
+def new_key(folder: Path, name: str) -> Path:
+    """A private key as ``openssl genpkey -algorithm ed25519`` makes it."""
+    from cryptography.hazmat.primitives import serialization as forms
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    key, path = Ed25519PrivateKey.generate(), folder / name
+    path.write_bytes(key.private_bytes(forms.Encoding.PEM, forms.PrivateFormat.PKCS8, forms.NoEncryption()))
+    path.chmod(0o600)
+    return path
+
+
 def rewrite(path: Path, *pairs: str) -> Path:
     """Put every second text in place of the one before it, which has to be in the file."""
     text = path.read_text(encoding="utf-8")

@@ -12,23 +12,27 @@ from typing import Any
 
 import pytest
 from second_place import contents
-from small_configs import KIND, ZIP, write_config, write_rows
+from small_configs import KIND, ZIP, new_key, write_config, write_rows
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
 from dpstream.io.objects import ObjectPath, object_path
 from dpstream.io.sinks import Bucket, Publisher, StepFiles
+from dpstream.io.sinks.release_reader import check_signed
+from dpstream.io.sinks.signing import Signer, signed_folder
 from dpstream.io.sinks.table_files import StagedFile
 
 Place = tuple[str, str]
 
 
 def project(folder: Path, bucket: Place, more: str = "") -> Path:
-    """Three steps of some records, and where the releases go."""
+    """Three steps of some records, and where the releases go, which are signed."""
+    if not (folder / "key").exists():
+        new_key(folder, "key")
     lines = [f"{step},{'ab'[i % 2]},{'xy'[i % 3 == 0]}" for step in (1, 2, 3) for i in range(60)]
     write_rows(folder, "1.csv", "step,zip,kind", lines)
-    output = f'[output]\nsink = "bucket"\ndatabase = "{bucket[0]}/shop{bucket[1]}"\n{more}'
+    output = f'[output]\nsink = "bucket"\ndatabase = "{bucket[0]}/shop{bucket[1]}"\nsign = "key"\n{more}'
     return write_config(folder, columns=ZIP + KIND, budget='epsilon = "2"\nhorizon = 9', rest=output)
 
 
@@ -79,7 +83,7 @@ def test_a_bucket_has_the_files_of_the_folder(tmp_path: Path, bucket: Place) -> 
     assert objects(bucket) == files(tmp_path)
     assert "step-000002/table.parquet" not in files(tmp_path), "kept are two"
     url = f"{bucket[0]}/shop{bucket[1]}"
-    here, there = dp.read(tmp_path / "releases"), dp.read(url)
+    here, there = dp.read(tmp_path / "releases"), dp.read(url, key=Signer(tmp_path / "key").public)
     assert there.steps == here.steps == (3, 4)
     assert there.table().equals(here.table())
     assert there.measurements() == here.measurements()
@@ -140,13 +144,17 @@ def test_readers_see_whole_steps_wherever_the_writing_stops(
         if seen < at:
             break
         stops += 1
-        if (root(bucket) / "catalogue.json").exists():
-            release = dp.read(url)
+        if (root(bucket) / "signature.json").exists():
+            release = dp.read(url, key=Signer(tmp_path / "key").public)
             for step in release.steps:
                 assert release.table(step).num_rows >= 0
     assert stops >= 3
     assert objects(bucket) == files(tmp_path)
-    assert dp.read(url).steps == (1, 2, 3)
+    assert dp.read(url, key=Signer(tmp_path / "key").public).steps == (1, 2, 3)
+    assert check_signed(signed_folder(root(bucket), Signer(tmp_path / "key").public)) > 9
+    (root(bucket) / "step-000002/table.parquet").write(arrow_input(b"another").read_buffer())
+    with pytest.raises(StoreDamagedError, match=r"step-000002/table\.parquet: the file differs"):
+        check_signed(signed_folder(root(bucket), Signer(tmp_path / "key").public))
 
 
 def test_what_was_left_of_a_step_is_replaced_and_what_was_published_is_not(

@@ -24,27 +24,39 @@ def command() -> None:
     type=FilePath("file"),
     help="Other advisories than the built-in ones.",
 )
+@click.option(
+    "--key",
+    "keys",
+    multiple=True,
+    metavar="KEY",
+    help="The owner's public key, 64 hexadecimal digits. Compares every file with what it signed.",
+)
 @json_option
-def check(releases: str, path: str | None, as_json: bool) -> None:
-    """Say which published steps in RELEASES a known flaw of the program concerns. Only public manifests are read.
+def check(releases: str, path: str | None, keys: tuple[str, ...], as_json: bool) -> None:
+    """Say which published steps in RELEASES a known flaw of the program concerns. Only public files are read.
 
     The project publishes newer advisories as a file: name it with --file. Exit codes: 0 none concerns the stream, 6
-    one does.
+    one does, 4 a file is missing or differs from the signed one.
 
     \b
     Examples:
       dpstream advisory check releases
-      dpstream advisory check releases --file advisories.json
+      dpstream advisory check releases --key 3b6a27bc...
     """
+    from dpstream.io.objects import any_path
+    from dpstream.io.sinks.release_reader import check_signed
+    from dpstream.io.sinks.signing import signed_folder
     from dpstream.project.advisories import concerned, read_advisories
 
     known = read_advisories(path)
-    found, steps = concerned(releases, known)
+    root = signed_folder(any_path(releases), keys) if keys else None
+    signed = None if root is None else {"key": root.signature.key, "files": check_signed(root)}
+    found, steps = concerned(root or releases, known)
     texts = ("id", "published", "title", "what", "guarantee", "remedy")
     concerns = [
         {**{name: getattr(one.advisory, name) for name in texts}, "steps": list(one.steps)} for one in found
     ]
-    facts = {"steps": steps, "advisories": len(known), "concerns": concerns}
+    facts = {"signed": signed, "steps": steps, "advisories": len(known), "concerns": concerns}
     print_facts("advisories", facts, as_json=as_json, spans=[_spans(one.steps) for one in found])
     if found:
         sys.exit(ATTENTION)

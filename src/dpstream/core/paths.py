@@ -127,6 +127,31 @@ def read_bytes(path: Path) -> bytes:
     return path.read_bytes()
 
 
+def read_key(path: Path, allowed: str, instead: str) -> bytes:
+    """Read a file with a secret key.
+
+    Args:
+        allowed: what it should be. instead: what to do if others may have read it.
+
+    Errors:
+        ConfigError: it cannot be read, or others than its owner may read it.
+    """
+    where = str(path)
+    try:
+        with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            data = file.read(4096)
+    except OSError as error:
+        raise ConfigError(f"the key cannot be read: {error.strerror}", where=where, allowed=allowed) from None
+    if stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid not in (os.geteuid(), 0):
+        raise ConfigError(
+            f"others may read the key (mode {stat.S_IMODE(status.st_mode):04o})",
+            where=where,
+            allowed=f"mode 0600 or 0400, your file; if others may have read it, {instead}",
+        )
+    return data
+
+
 def read_text(path: Path) -> str:
     """Read a text file in UTF-8, after ``check_file``.
 

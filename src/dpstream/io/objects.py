@@ -402,7 +402,7 @@ def asking(place: AnyPath) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if not isinstance(place, ObjectPath) or isinstance(error, FileNotFoundError):
+        if not isinstance(getattr(place, "inner", place), ObjectPath) or isinstance(error, FileNotFoundError):
             raise
         # The store's own words quote its requests.
         raise StoreError(

@@ -16,6 +16,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json, read_bytes
+from dpstream.io.objects import AnyPath
 from dpstream.io.sinks.release_reader import read_catalogue, read_manifest
 
 FORMAT = 1
@@ -68,7 +69,7 @@ class Concern:
     steps: tuple[int, ...]
 
 
-def concerned(releases: str | Path, advisories: tuple[Advisory, ...]) -> tuple[list[Concern], int]:
+def concerned(releases: str | AnyPath, advisories: tuple[Advisory, ...]) -> tuple[list[Concern], int]:
     """The advisories that concern a stream, and how many steps were looked at: all whose manifests are kept.
 
     Errors:

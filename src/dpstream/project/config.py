@@ -101,7 +101,7 @@ def sink_of(output: Output, state: Path, make_plan: Callable[[], StreamPlan], sc
                 where="[output] sink",
                 allowed="another name, or another sink",
             )
-    return Publisher(output.dir, format=output.format, beside=beside)
+    return Publisher(output.dir, format=output.format, beside=beside, sign=output.sign)
 
 
 @dataclass(frozen=True, kw_only=True)

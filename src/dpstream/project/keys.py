@@ -510,6 +510,13 @@ class Output:
         fragment={**TEXT, "pattern": "^[A-Za-z_][A-Za-z0-9_]{0,49}$"},
     )
 
+    sign: Path | None = option(
+        None,
+        allowed="a PEM file of openssl genpkey -algorithm ed25519 (mode 0600), outside of the output folder",
+        meaning="Signs the releases; readers check them with `dp.read(..., key=...)`.",
+        reason="hashes find accidents",
+    )
+
     @property
     def publishing(self) -> Publishing:
         """What is published of a step, and when.

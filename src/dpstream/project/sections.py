@@ -451,6 +451,8 @@ def read_output(section: Section, limits: Limits, columns: tuple[str, ...]) -> O
     if records in limits.no_records:
         allowed = ", ".join(kind for kind in kinds if kind not in limits.no_records)
         raise section.wrong("records", limits.no_records[records], allowed)
+    if output.sign is not None and output.dir.resolve() in output.sign.resolve().parents:
+        raise section.wrong("sign", "the key lies among the releases")
     sink, output = output.sink, replace(output, records=records, database=_database(section, output))
     with located(section.place()):
         output.publishing.check_columns(columns)

@@ -16,6 +16,7 @@ from dpstream.core.privacy import PureDP, decimal_text, group
 from dpstream.core.privacy.unit import Individual
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
+from dpstream.io.sinks.signing import claimed_key
 from dpstream.project.planning import (
     expected_facts,
     guarantee,
@@ -117,6 +118,7 @@ def _known(config: Config, plan: StreamPlan, facts: Facts) -> dict[str, Any]:
         **promised(config, plan),
         "told": config.publication,
         "protects": words(plan, "protects"),
+        "signed": claimed_key(config.output.dir),
         "steps": facts["steps"],
         "holds": facts["holds"],
         "cut": facts["cut"],

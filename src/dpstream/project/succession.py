@@ -65,7 +65,7 @@ def draft_successor(path: str | Path, target: Path) -> str:
     elif "table" in document["output"] or old.output.sink == "postgresql":
         document["output"]["table"] = f"{old.output.table}_next"
     document["state"] = {**document.get("state", {}), "dir": f"{folder}state"}
-    for section, key in (("budget", "account"), ("state", "key_file")):
+    for section, key in (("budget", "account"), ("state", "key_file"), ("output", "sign")):
         if key in document[section]:
             document[section][key] = _moved(old, document[section][key], base)
     document["base"] = {

@@ -26,6 +26,7 @@ from dpstream.io.sinks.release_reader import (
     released_alike,
     released_schema,
 )
+from dpstream.io.sinks.signing import signed_folder
 from dpstream.stream.release import flows
 from dpstream.stream.release.answers import (
     Answer,
@@ -433,7 +434,13 @@ class PublicRelease:
         return _checked(step)
 
 
-def read(folder: str | AnyPath, step: int | None = None, *, token: str | None = None) -> PublicRelease:
+def read(
+    folder: str | AnyPath,
+    step: int | None = None,
+    *,
+    token: str | None = None,
+    key: str | Sequence[str] | None = None,
+) -> PublicRelease:
     """A published release; needs the releases folder and nothing else.
 
     Args:
@@ -441,18 +448,21 @@ def read(folder: str | AnyPath, step: int | None = None, *, token: str | None = 
             ``https://example.org/v1/streams/evictions`` of ``dpstream serve releases``.
         step: which one; the last one whose table can be read by default.
         token: for a web server that asks for one; by default what the variable DPSTREAM_TOKEN holds.
+        key: the owner's public key in 64 hexadecimal digits, or several. Each file is compared with what one of them
+            signed, when it is read.
 
     Errors:
         ConfigError: no folder of releases, no such step, or one whose table was withdrawn or dropped; a server that
-            wants another token.
-        StoreDamagedError: files that differ from the published hashes. StoreError: a store or a server that does not
-            answer.
+            wants another token; no signature of these keys.
+        StoreDamagedError: files that differ from the published hashes or the signed ones. StoreError: a store or a
+            server that does not answer.
     """
     if not isinstance(folder, str | Path | ObjectPath):
         raise ConfigError(f"expected a path, got {type(folder).__name__}", where="read", allowed="a path")
     if token is not None and not is_web_url(folder):
         raise ConfigError("a token is for a web server", where="read", allowed="with https://...")
     root = web_path(str(folder), token) if token is not None else any_path(folder)
+    root = root if key is None else signed_folder(root, key)
     if step is not None:
         _checked(step)
     there = readable_steps(root)

@@ -392,7 +392,8 @@ class Stream:
         A step that is held is rejected: nothing of it is ever published, the reason neither. Nothing is refunded. Where
         it discovered values, the stream ends with it. Values that a published step discovered stay.
         Gives False where it was withdrawn already. The next step loses its changes, from which the table could be put
-        together again, and has its full table instead. ``by`` as in ``approve``.
+        together again, and has its full table instead. ``by`` as in ``approve``. What explains the folder
+        (``index.html``, ``counts.csv``, ...) still counts the table until the next ``dpstream run``.
 
         Errors:
             StepError: the step is not published. ConfigError: a reason that cannot be used, or another

@@ -16,7 +16,8 @@ from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
 from dpstream.core.paths import parse_json
 from dpstream.io.objects import ObjectPath, asking, object_path
-from dpstream.io.sinks.catalogue import listed_hashes
+from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
+from dpstream.io.sinks.signing import SIGNATURE, sha256
 from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of
 from dpstream.io.sinks.target import MANIFEST, Comparison, Differences, StepFiles, TakesTables, step_name
 
@@ -95,6 +96,11 @@ class Bucket:
         until the tables that it lists are here: they may be in the folder alone, after a crash, or where the bucket
         came later."""
         entries = parse_json(data).get("steps", ()) if name.startswith("catalogue") else ()
+        if (
+            name == SIGNATURE
+            and sha256(self.indexed(CATALOGUE) or b"") not in parse_json(data)["files"][CATALOGUE]
+        ):
+            return  # the catalogue that it signs waits itself
         listed = {int(entry["step"]): bool(entry["kept"]) for entry in entries}
         with self._asking():
             there = self._steps() if listed else {}
@@ -106,6 +112,12 @@ class Bucket:
                 self._mend(step, contents, contents.__getitem__)
             self._replace(name, data)
 
+    def indexed(self, name: str) -> bytes | None:
+        """See ``Target``."""
+        with self._asking():
+            place = self._root / name
+            return place.read_bytes() if place.exists() else None
+
     def _mend(self, step: int, names: Collection[str], make: Callable[[str], Content]) -> None:
         """Write the missing objects of a step, the manifest last; objects that exist are left alone."""
         with self._asking():
@@ -114,9 +126,8 @@ class Bucket:
 
     def _replace(self, name: str, data: bytes) -> None:
         """Write an object, unless it has these bytes already."""
-        place = self._root / name
-        if not place.exists() or place.read_bytes() != data:
-            self._put(place, data)
+        if self.indexed(name) != data:
+            self._put(self._root / name, data)
 
     def _steps(self, only: int | None = None) -> dict[int, set[str]]:
         """The names of the objects of each step."""

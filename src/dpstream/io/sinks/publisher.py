@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
 import re
 import secrets
 import shutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import check_file, check_local, read_bytes
-from dpstream.io.sinks.catalogue import listed_hashes
+from dpstream.io.sinks.catalogue import PARTS, listed_hashes
 from dpstream.io.sinks.change_tables import LABEL
 from dpstream.io.sinks.drawing import DRAWN_TABLE
 from dpstream.io.sinks.release_reader import read_table
+from dpstream.io.sinks.signing import SIGNATURE, Hashes, Signer, sha256
 from dpstream.io.sinks.table_files import (
     FORMATS,
     BlockWriter,
@@ -68,6 +71,7 @@ class Publisher:
 
     Args:
         beside: another place, which gets each release after the folder.
+        sign: the file of the private key that signs the releases; read before the first step.
 
     Attributes:
         directory: the path of the folder.
@@ -80,7 +84,12 @@ class Publisher:
     takes: TakesTables = "files"
 
     def __init__(
-        self, directory: str | Path, *, format: Format = "parquet", beside: Target | None = None
+        self,
+        directory: str | Path,
+        *,
+        format: Format = "parquet",
+        beside: Target | None = None,
+        sign: Path | None = None,
     ) -> None:
         if format not in FORMATS:
             raise ConfigError(f"unknown format {format!r}", where="output", allowed=", ".join(FORMATS))
@@ -89,8 +98,33 @@ class Publisher:
         check_local(directory)
         self.directory = Path(directory)
         self._format: Format = format
+        self._sign = sign
         #: This folder, and the place beside it.
         self.targets: tuple[Target, ...] = (self,) if beside is None else (self, beside)
+
+    @cached_property
+    def signer(self) -> Signer | None:
+        """What signs the releases; None where nothing does.
+
+        Errors:
+            ConfigError: as of ``Signer``; or the releases are signed already, and readers would refuse the next ones.
+        """
+        if self._sign is not None:
+            return Signer(self._sign)
+        if (self.directory / SIGNATURE).exists():
+            raise ConfigError(
+                "the releases are signed, and the key is missing",
+                where=str(self.directory),
+                allowed=f"[output] sign; or remove {SIGNATURE}, and readers with a key read no more",
+            )
+        return None
+
+    def signs(self, files: Mapping[str, bytes]) -> bool:
+        """Whether nobody has changed these files: they are as they were signed, or nothing is signed."""
+        if self.signer is None:
+            return True
+        signed = self.signer.signed(self.indexed(SIGNATURE))
+        return all(signed.get(name) == [sha256(data)] for name, data in files.items())
 
     @property
     def table_name(self) -> str:
@@ -227,10 +261,61 @@ class Publisher:
         """Write the codebook, the catalogue or a part of it, unless the file has these bytes already."""
         path = self.directory / name
         path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        if not path.exists() or read_bytes(path) != data:
+        if self.indexed(name) != data:
             durable.replace_file(path, data, mode=0o644)
             if path.parent != self.directory:
                 durable.sync_directory(self.directory)  # makes the new folder's name durable
+
+    def indexed(self, name: str) -> bytes | None:
+        """See ``Target``."""
+        path = self.directory / name
+        return read_bytes(path) if path.exists() else None
+
+    def write_index(
+        self,
+        stream_id: str,
+        documents: Mapping[str, bytes],
+        staying: Callable[[int], Mapping[str, bytes]] = lambda step: {},
+        targets: Sequence[Target] = (),
+        beside: Mapping[str, bytes | None] | None = None,
+    ) -> None:
+        """Replace files of the folder and of the other place in this order, and sign them.
+
+        Args:
+            staying: as of ``index``. targets: where to; everywhere by default.
+            beside: what else is signed, and written by others; None: it goes.
+        """
+        new = {name: data for name, data in {**documents, **(beside or {})}.items() if data is not None}
+        hashes = {name: [sha256(data)] for name, data in new.items()}
+        for target in targets or self.targets:
+            with self._signed(target, stream_id, hashes, set(beside or ()) - new.keys()):
+                for name, data in documents.items():
+                    target.index(name, data, staying)
+
+    @contextlib.contextmanager
+    def _signed(self, target: Target, stream_id: str, new: Hashes, gone: set[str]) -> Iterator[None]:
+        """Sign what is written meanwhile. No other process signs then: each adds to what the one before has signed."""
+        signer = self.signer
+        if signer is None:
+            yield
+            return
+
+        def sign(files: Hashes) -> None:
+            target.index(SIGNATURE, signer.sign(stream_id, files), lambda step: {})
+
+        self.directory.mkdir(mode=0o755, parents=True, exist_ok=True)
+        descriptor = os.open(self.directory, os.O_RDONLY)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            before = signer.signed(target.indexed(SIGNATURE))
+            # Readers of any moment find old and new files signed, and a new part before it is counted.
+            listed = [name for name in new if name in before or (before and name.startswith(PARTS))]
+            if listed:
+                sign(before | {name: sorted({*new[name], *before.get(name, ())}) for name in listed})
+            yield
+            sign({name: hashes for name, hashes in before.items() if name not in gone} | new)
+        finally:
+            os.close(descriptor)
 
     def _step(self, step: int) -> StepFiles:
         """The manifest of a step as it lies here, and its table as readers get it, whose types the codebook gives."""

@@ -14,12 +14,13 @@ from dpstream.core.paths import parse_json
 from dpstream.core.schema import Column, Schema
 from dpstream.core.schema.discrete import DISCOVER, Found
 from dpstream.io.objects import AnyPath, any_path, asking, is_web_url, read_place
-from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, as_it_stands
+from dpstream.io.sinks.catalogue import CATALOGUE, PARTS, Catalogue, as_it_stands
 from dpstream.io.sinks.change_tables import ID, OP, apply_changes, content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE
 from dpstream.io.sinks.period_tables import add_periods, has_periods
+from dpstream.io.sinks.signing import SignedPath
 from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
-from dpstream.io.sinks.target import CODEBOOK, MANIFEST, MEASUREMENTS, step_name
+from dpstream.io.sinks.target import CODEBOOK, MANIFEST, MEASUREMENTS, STAYING, step_name
 
 Frame = Literal["arrow", "pandas", "polars"]
 #: The manifest of a step, and the noisy counts that were published with it.
@@ -143,6 +144,35 @@ def _part(root: AnyPath, step: int, kind: str) -> tuple[dict[str, Any], Any]:
     form = cast(Format, path.suffix.removeprefix("."))
     own = [{"name": ID, "type": "integer"}, {"name": OP, "type": "string"}]
     return manifest, from_bytes(data, form, [*_fields(root), *own] if form == "csv" else ())
+
+
+def check_signed(root: SignedPath) -> int:
+    """Read every published file, and compare it with what the owner signed; gives how many there are.
+
+    Errors:
+        StoreDamagedError: the file that is missing, was changed or does not belong there.
+    """
+    signed = set(root.signature.files)
+    for name in (CATALOGUE, *sorted(signed)):
+        if not name.startswith(f"{PARTS}/"):  # one that is not counted yet may be missing
+            (root / name).read_bytes()
+    count = len(signed)
+    for entry in _catalogue(root).entries():
+        folder, gone = (
+            root / step_name(int(entry["step"])),
+            not entry["kept"] or entry["state"] == "withdrawn",
+        )
+        files = _manifest(root, entry)["files"]
+        wanted = {name: files[name]["sha256"] for name in files if not gone or name in STAYING}
+        for name, digest in wanted.items():
+            _verified(folder / name, digest)
+        count += 1 + len(wanted)
+        assert isinstance(folder, SignedPath)
+        for name in sorted(folder.names() - wanted.keys() - {MANIFEST}):
+            if not name.startswith(".") and f"{folder.key}/{name}" not in signed:
+                what = _why_gone(entry) if gone else "nobody has signed this file"
+                raise StoreDamagedError(what, where=str(folder / name), allowed="the signed files")
+    return count
 
 
 def read_catalogue(directory: str | AnyPath) -> dict[str, Any]:

@@ -187,7 +187,7 @@ class Comparison:
 class Target(Protocol):
     """A place of releases. Calls come in the order of the steps, and may be repeated after a crash.
 
-    A class that is derived from it needs no ``index`` where the place has no catalogue.
+    A class that is derived from it needs no ``index`` and ``indexed`` where the place has no catalogue.
     """
 
     #: How it takes tables.
@@ -229,6 +229,10 @@ class Target(Protocol):
             staying: gives what stays of a listed step that lost its table before the place had it.
         """
         return
+
+    def indexed(self, name: str) -> bytes | None:
+        """A file that ``index`` wrote; None where there is none, or the place has none."""
+        return None
 
     def compare(self, asked: Comparison) -> Differences:
         """Find what is missing or changed of published steps, or still there of withdrawn ones. Writes nothing."""

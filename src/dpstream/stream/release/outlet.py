@@ -85,8 +85,9 @@ class ReleasePublisher:
         does not is asked again before the next step: a withdrawal does not wait for it.
 
         Errors:
-            StoreDamagedError: see ``_compare``.
+            StoreDamagedError: see ``_compare``. ConfigError: the key that signs releases cannot be used.
         """
+        _ = self._sink.signer  # a missing key is said before a step is taken
         alone = self._sink.targets == (self._sink,)
         if alone:
             self._check()
@@ -522,7 +523,7 @@ class ReleasePublisher:
             last = max((self._store.last_in_publication(*KNOWN_TO_READERS), *there))
         opened = max(last - 1, 0) // catalogue.PART
         parts = {(step - 1) // catalogue.PART for step in changed}
-        lines, newest = self._part(opened, there)
+        lines, newest, notices = self._part(opened, there)
         for earlier in range(opened - 1, -1, -1):
             if newest is not None:
                 break
@@ -530,29 +531,31 @@ class ReleasePublisher:
         documents = {CODEBOOK: self._codebook(newest, last)}
         for part in sorted(parts.union(range(self._closed, opened))):
             if part < opened:
-                written = catalogue.part_bytes(self._stream_id, part, self._part(part, there)[0])
-                documents[catalogue.part_name(part)] = written
+                older, _, more = self._part(part, there)
+                documents[catalogue.part_name(part)] = catalogue.part_bytes(self._stream_id, part, older)
+                notices |= more
         facts = {
             "stream": self._facts["stream"],
             "stream_id": self._stream_id,
             "plan_hash": self._plan_hash,
         }
         documents[catalogue.CATALOGUE] = catalogue.index_bytes(facts, opened, lines)
-        for target in targets or self._sink.targets:
-            for name, data in documents.items():
-                target.index(name, data, self._staying)
+        self._sink.write_index(self._stream_id, documents, self._staying, targets, notices)
         if not targets:
             self._closed = opened
 
-    def _part(self, part: int, there: Set[int] | None) -> tuple[list[str], int | None]:
-        """One part of the catalogue, read once: its lines, and its newest step whose whole table is there, or is about
-        to be.
+    def _part(
+        self, part: int, there: Set[int] | None
+    ) -> tuple[list[str], int | None, dict[str, bytes | None]]:
+        """One part of the catalogue, read once: its lines, its newest step whose whole table is there, or is about to
+        be, and its notices of withdrawals, by path.
 
         The lines are of the steps that readers know of: each with a ``full`` table, a ``change`` against the step
         before, or ``withdrawn``; and whether its table is still there."""
         first, last = part * catalogue.PART + 1, (part + 1) * catalogue.PART
         names = self._store.file_names_of(first, last)
         lines, newest, before = [], None, None
+        notices: dict[str, bytes | None] = {}
         for step, publication, digest in self._store.publications(first - 1, last):
             after, before = before in (*_WITHDRAWN, "rejected"), publication
             if step < first:
@@ -566,12 +569,13 @@ class ReleasePublisher:
                 continue
             state, more = ("full" if full or step not in names else "change"), {}
             if publication in _WITHDRAWN:
-                state, more = "withdrawn", {"reason": str(json.loads(self._notice(step))["reason"])}
+                notice = notices[f"{step_name(step)}/{NOTICE}"] = self._notice(step)
+                state, more = "withdrawn", {"reason": str(json.loads(notice)["reason"])}
             elif after and kept:
                 more = self._files_now(step, names.get(step, set()))
                 kept = full or not more
             lines.append(catalogue.entry_line(step, state, kept, digest, **more))
-        return lines, newest
+        return lines, newest, notices
 
     def _files_now(self, step: int, names: Set[str]) -> dict[str, Any]:
         """What the catalogue says of the files of a step after one that was taken back; nothing where its manifest

@@ -26,13 +26,13 @@ import hashlib
 import hmac
 import os
 import secrets
-import stat
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.paths import read_key
 from dpstream.stream.store.sealed_history import (
     ENCRYPTION,
     POSITION,
@@ -97,24 +97,8 @@ class StateKey:
         Errors:
             ConfigError: it cannot be read, holds no key, or others than its owner may read it.
         """
-        where = str(path)
-        try:
-            with path.open("rb") as file:
-                status = os.fstat(file.fileno())
-                data = file.read(4096)
-        except OSError as error:
-            raise ConfigError(
-                f"the key cannot be read: {error.strerror}",
-                where=where,
-                allowed="a file of dpstream store key",
-            ) from None
-        if stat.S_IMODE(status.st_mode) & 0o077 or status.st_uid not in (os.geteuid(), 0):
-            raise ConfigError(
-                f"others may read the key (mode {stat.S_IMODE(status.st_mode):04o})",
-                where=where,
-                allowed="mode 0600 or 0400, your file; if others may have read it, dpstream store rekey",
-            )
-        return cls.from_text(data.decode("ascii", "replace"), where)
+        data = read_key(path, "a file of dpstream store key", "dpstream store rekey")
+        return cls.from_text(data.decode("ascii", "replace"), str(path))
 
     @classmethod
     def from_environment(cls, name: str) -> Self:

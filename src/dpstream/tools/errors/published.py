@@ -17,7 +17,8 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.core.version import __version__
-from dpstream.io.sinks import read_catalogue
+from dpstream.io.sinks import Publisher, read_catalogue
+from dpstream.io.sinks.catalogue import Catalogue
 from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedError, error_files, t_factor, unseen
 from dpstream.tools.errors.contract import InventedTable, Observation
 from dpstream.tools.errors.simulation import MIN_RUNS, Simulation
@@ -224,8 +225,9 @@ def publish_errors(simulation: Simulation, *, questions: Sequence[str] = ()) -> 
     Errors:
         As of ``step_facts``.
     """
-    place = simulation.releases.folder / FOLDER
-    found = []
+    folder = simulation.releases.folder
+    sink = Publisher(folder, sign=simulation.config.output.sign)
+    stream_id, found = Catalogue(folder).stream_id, []
     for step in simulation.steps:
         facts = step_facts(simulation, step, questions)
         listed, data = _cells(StepErrors.of(simulation, step))
@@ -234,16 +236,17 @@ def publish_errors(simulation: Simulation, *, questions: Sequence[str] = ()) -> 
             "sha256": hashlib.sha256(data).hexdigest(),
             "marginals": listed,
         }
-        place.mkdir(parents=True, exist_ok=True)
         text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        for name, content in zip(error_files(step), (text.encode(), data), strict=True):
-            durable.replace_file(place / name, content, mode=0o644)
+        names = [f"{FOLDER}/{name}" for name in error_files(step)]
+        sink.write_index(stream_id, dict(zip(names, (text.encode(), data), strict=True)))
         found.append(facts)
-    for entry in read_catalogue(simulation.releases.folder)["steps"]:
+    for entry in read_catalogue(folder)["steps"]:
         # A table that was taken back leaves no invented counts of it behind.
         if entry["state"] == "withdrawn" and entry["step"] not in simulation.steps:
-            for name in error_files(int(entry["step"])):
-                durable.unlink(place / name)
+            names = [f"{FOLDER}/{name}" for name in error_files(int(entry["step"]))]
+            sink.write_index(stream_id, {}, beside=dict.fromkeys(names))
+            for name in names:
+                durable.unlink(folder / name)
     return found
 
 

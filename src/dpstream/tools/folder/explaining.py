@@ -32,6 +32,7 @@ from dpstream.tools.folder.page import page_facts
 if TYPE_CHECKING:
     from jinja2 import Environment
 
+    from dpstream.io.sinks import Publisher
     from dpstream.project import Config
     from dpstream.project.keys import Publication
 
@@ -52,22 +53,22 @@ def explain(config: Config) -> str | None:
     """
     try:
         sink = config.publisher()
-        for name, data in explaining_files(sink.directory, config).items():
-            for target in sink.targets:
-                target.index(name, data, lambda step: {})
+        if files := explaining_files(sink, config):
+            sink.write_index(catalogue.Catalogue(sink.directory).stream_id, files)
     except (DpstreamError, OSError, ValueError, ArithmeticError, LookupError, MemoryError) as error:
         why = error if isinstance(error, DpstreamError) else type(error).__name__
         return f"the files that explain the releases are not up to date: {why}"
     return None
 
 
-def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
+def explaining_files(sink: Publisher, config: Config) -> dict[str, bytes]:
     """The files by name, to be written in this order; none without a release. Files that the folder has are given as
     they are: a place beside it may lack them.
 
     Errors:
         StoreDamagedError: files that differ from the published hashes.
     """
+    folder = sink.directory
     if not (folder / catalogue.CATALOGUE).is_file():
         return {}
     publication = config.publication
@@ -75,10 +76,12 @@ def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
     entries = listed.entries()
     if not entries:
         return {}
-    about = json.dumps([__version__, listed.facts, entries, astuple(publication)], sort_keys=True)
+    public = None if sink.signer is None else sink.signer.public
+    known = [__version__, listed.facts, entries, astuple(publication), *([public] if public else [])]
+    about = json.dumps(known, sort_keys=True)
     edition = f"Edition {hashlib.sha256(about.encode()).hexdigest()[:16]} of these files"
     there = {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
-    if len(there) == len(_FILES) and edition.encode() in there[README]:
+    if len(there) == len(_FILES) and edition.encode() in there[README] and sink.signs(there):
         return there
     standing = [int(entry["step"]) for entry in entries if entry["state"] != "withdrawn"]
     release = PublicRelease(folder, (readable or standing or [int(entries[-1]["step"])])[-1])
@@ -87,6 +90,7 @@ def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
     later = any(one.estimate is not None and one.estimate.began for one in counts)
     facts = {
         "edition": edition,
+        "public": public,
         "left": left,
         "later": later,
         **_facts(release, publication),
