@@ -14,6 +14,9 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "noise_for(self.budget.scaled(2 * share), 1, 1)",
         ),
     },
+    "core/paths.py": {
+        "a key file that others may read is accepted": (".st_mode) & 0o077 or", ".st_mode) & 0o007 or"),
+    },
     "core/counters/intervals.py": {
         "the tick that ends a block spends the whole budget again": (" if size == 1 else _HALF)", ")"),
         "closed partitions: the ticks inside the last block use a third too much": (
@@ -264,7 +267,22 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "            self.by_index[index] = replace(known, values=np.where(zero, 0.0, known.values))",
         ),
     },
+    "io/sinks/signing.py": {
+        "a signature is not compared with the message": (
+            "key.verify(bytes.fromhex(signature), _message(facts))",
+            "bytes.fromhex(signature)",
+        ),
+        "a file that was signed once may be another": ("if sha256(data) in listed if", "if True if"),
+    },
     "io/sinks/publisher.py": {
+        "what readers know is signed only once it was replaced": (
+            "            if listed:\n                sign(",
+            "            if False:\n                sign(",
+        ),
+        "changed files that explain the folder are signed": (
+            "in files.items())\n\n    @property\n    def table_name",
+            "in ())\n\n    @property\n    def table_name",
+        ),
         "files that differ from what was committed are left as they are": (
             "if present != wanted:",
             "if present.keys() != wanted.keys():",
@@ -397,7 +415,6 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "stream/store/encryption.py": {
         "the encrypted value is not bound to its row": ('._start + b"".join(map(_framed, parts))', "._start"),
-        "a key file that others may read is accepted": (".st_mode) & 0o077 or", ".st_mode) & 0o007 or"),
     },
     "stream/store/summed_rows.py": {
         "counters of a past period are forgotten, and stay": ('db.execute(f"DELETE FROM {_USERS}")', "pass"),
@@ -470,6 +487,7 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
 NEAREST: dict[str, tuple[str, ...]] = {
     "core/contracts/stream_plan.py": ("streams/test_cut_users.py",),
     "core/counters": ("counters", "checks"),
+    "core/paths.py": ("streams/test_encryption.py", "sinks/test_signing.py"),
     "core/privacy": ("privacy", "counters", "tabular/test_transcripts.py"),
     "core/privacy/discovery.py": ("privacy/test_discovery.py",),
     "core/privacy/unit.py": ("streams/test_cut_users.py", "streams/test_contribution.py"),
