@@ -152,7 +152,7 @@ class SignedPath(ObjectPath):
                 continue
             if sha256(data) in listed if listed is not None else self.key.startswith("step-"):
                 return data
-            what = "the file differs from the signed one: it was changed, or is of another day"
+            what = "changed since it was signed, or of another day"
             if self.key == CATALOGUE and f'"{self.signature.stream_id}"'.encode() not in data:
                 what = f"{SIGNATURE} is of another stream"
         raise StoreDamagedError(what, where=str(self))
@@ -189,7 +189,7 @@ def _verified(data: bytes, keys: Sequence[str], where: str) -> tuple[dict[str, A
         facts: dict[str, Any] = parse_json(data)
         signature = facts.pop("signature")
         if facts["key"] not in keys:
-            what = f"the releases are signed with another key, {facts['key']}"
+            what = f"signed with another key, {facts['key']}"
             raise ConfigError(what, where=where, allowed=", ".join(keys))
         key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(facts["key"]))
         key.verify(bytes.fromhex(signature), _message(facts))
@@ -197,7 +197,7 @@ def _verified(data: bytes, keys: Sequence[str], where: str) -> tuple[dict[str, A
             return facts, facts["files"]
     except (ValueError, KeyError, TypeError, AttributeError, exceptions.InvalidSignature):
         pass
-    raise StoreDamagedError("the signature is not valid: the file was changed", where=where)
+    raise StoreDamagedError("the signature is not valid", where=where)
 
 
 def _message(facts: Mapping[str, Any]) -> bytes:
