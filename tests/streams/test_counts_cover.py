@@ -34,7 +34,7 @@ RECIPES: dict[str, tuple[Schema, Any]] = {
             deletions=True,
             cancels=False,
             headline=(("zip",),),
-            periods=StepPeriods(4),
+            periods=StepPeriods(3),
             number=StepPeriods(2),
             iterations=1,
         ),
@@ -199,4 +199,4 @@ def test_every_kind_of_answer_covers_and_half_of_its_interval_does_not(family: s
             if own.mean() + 4.9 * own.std() / len(own) ** 0.5 < 0.95:
                 lacking[name].add(kind)
     assert lacking["whole"] == set()
-    assert lacking["half"] == set(inside)
+    assert lacking["half"] >= {kind for kind, shares in inside.items() if len(shares) >= SEEDS / 2}

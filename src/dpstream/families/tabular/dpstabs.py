@@ -30,6 +30,8 @@ from dpstream.core.contracts import (
 from dpstream.core.counters import CalibratedCounter, CounterState, SimpleCounter
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, estimate_total
+from dpstream.core.privacy.joint import AnyNoise
+from dpstream.core.privacy.law import Law, NoiseSum
 from dpstream.core.privacy.randomness import Exact, Noisy, Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.dpstabs_facts import (
@@ -295,10 +297,11 @@ class _Step(ABC):
                 columns = [plan.domain.names[column] for column in plan.cells.cliques[i]]
                 name, query = f"{part}, {' x '.join(columns)}", marginal_query(columns)
                 draw, series = f"step {step}, {name}", None if independent else name
-                if independent:
-                    query["chosen"] = columns
+                noise: AnyNoise | Law = law
+                if independent and isinstance(law, NoiseSum):
+                    query["chosen"], noise = columns, law.parts[0][0]
                 values, first = Noisy(gained[plan.cells.part(i)]), 1 if every else step
-                counts.append(NoisyCounts(draw, part, first, step, query, values, law, series=series))
+                counts.append(NoisyCounts(draw, part, first, step, query, values, noise, series=series))
         return counts
 
     @property
