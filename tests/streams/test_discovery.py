@@ -357,10 +357,10 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 def test_a_step_of_many_values_needs_the_memory_of_some(tmp_path: Path) -> None:
     """Counted in an epoch that stays open, and again in a step that ends it: there is no object for each of them."""
     peaks = []
-    for rows in (50_000, 350_000):
+    for rows in (20_000, 170_000):
         command = [sys.executable, "-c", MANY, str(tmp_path / str(rows)), str(rows)]
         peaks.append(int(subprocess.run(command, capture_output=True, check=True).stdout))
-    assert (peaks[1] - peaks[0]) * 1024 < 300_000 * 250
+    assert (peaks[1] - peaks[0]) * 1024 < 150_000 * 250
 
 
 def test_records_without_their_values_are_refused(tmp_path: Path) -> None:
