@@ -232,9 +232,9 @@ def test_every_tampering_is_refused_by_name(signed: Path, tmp_path: Path, kind: 
         assert (release.step, release.steps) == (5, (1, 3, 4, 5))
         assert release.table().equals(dp.read(releases).table())
         assert release.answer("paid").error_kind is not None
-        assert f"signed with the public key {key}" in dpstream("statement", signed / "dpstream.toml").output
+        assert f"Public key: {key}" in dpstream("statement", signed / "dpstream.toml").output
         told = dpstream("advisory", "check", releases, "--key", key).output
-        assert f"{checked(releases, key)} files are as {Signer(signed / 'key').public} signed" in told
+        assert f"{checked(releases, key)} files signed by {Signer(signed / 'key').public}" in told
         return
     change, name, words = TAMPERING[kind]
     change(releases, signed / "earlier")
@@ -344,7 +344,7 @@ def test_a_key_that_cannot_sign_is_refused_before_a_step_is_taken(
     for name, words in {
         "none": "cannot be read",
         "open": "others may read the key",
-        "locked": "without a passphrase",
+        "locked": "Ed25519 private key",
         "empty": "expected an Ed25519 private key",
         "s/releases/key": "the key lies among the releases",
     }.items():

@@ -174,14 +174,14 @@ def command() -> None:
     "keys",
     multiple=True,
     metavar="KEY",
-    help="The owner's public key: compares every file with what it signed.",
+    help="Compares every file with what this public key signed.",
 )
 @json_option
 def check(releases: str, path: str | None, keys: tuple[str, ...], as_json: bool) -> None:
     """Say which published steps in RELEASES a known flaw of the program concerns. Only public files are read.
 
     The project publishes newer advisories as a file: name it with --file. Exit codes: 0 none concerns the stream, 6
-    one does, 4 a file is not as it was signed.
+    one does.
 
     \b
     Examples:

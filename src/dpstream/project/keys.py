@@ -512,8 +512,8 @@ class Output:
 
     sign: Path | None = option(
         None,
-        allowed="a PEM file of openssl genpkey -algorithm ed25519 (mode 0600), outside of the output folder",
-        meaning="Signs the releases; readers check them with `dp.read(..., key=...)`.",
+        allowed="an Ed25519 key in PEM, not among the releases",
+        meaning="Signs the releases for `dp.read(..., key=...)`.",
         reason="hashes find accidents",
     )
 

@@ -113,7 +113,7 @@ class Publisher:
             return Signer(self._sign)
         if (self.directory / SIGNATURE).exists():
             raise ConfigError(
-                "signed releases need their key",
+                "the key is missing",
                 where=str(self.directory),
                 allowed=f"[output] sign, or remove {SIGNATURE}",
             )

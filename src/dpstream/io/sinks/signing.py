@@ -56,9 +56,7 @@ class Signer:
         except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
             self._key = None
         if not isinstance(self._key, ed25519.Ed25519PrivateKey):
-            raise ConfigError(
-                "expected an Ed25519 private key without a passphrase", where=str(path), allowed=_MAKE
-            )
+            raise ConfigError("expected an Ed25519 private key", where=str(path), allowed=_MAKE)
         self.public = str(self._key.public_key().public_bytes_raw().hex())
 
     def sign(self, stream_id: str, files: Mapping[str, Sequence[str]]) -> bytes:
@@ -95,9 +93,7 @@ class Signature:
         try:
             data = read_place(path)
         except FileNotFoundError:
-            raise ConfigError(
-                "the file is missing", where=str(path), allowed="signed releases, or no key"
-            ) from None
+            raise ConfigError("the file is missing", where=str(path), allowed="no key") from None
         facts, self.files = _verified(data, self._keys, str(path))
         self.key, self.stream_id = str(facts["key"]), str(facts["stream_id"])
 
@@ -217,7 +213,7 @@ def _cryptography() -> tuple[Any, Any, Any]:
     except ImportError:
         raise ConfigError(
             "signatures need the package cryptography",
-            where="[output] sign, or key",
+            where="key",
             allowed="pip install 'dpstream[encryption]'",
         ) from None
     return ed25519, serialization, exceptions
