@@ -379,7 +379,7 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "type(self)(count, step,",
         ),
     },
-    "stream/ledger/account_periods.py": {
+    "stream/ledger/account.py": {
         "an account counts records by the period in which they arrive": (
             "self.last if self.deletes and self.last is not None else period + self.crosses",
             "period + self.crosses",

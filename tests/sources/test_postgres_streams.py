@@ -180,7 +180,6 @@ def test_check_and_dry_run_move_nothing(
 KILLED = """
 import datetime, os, signal, sys
 from dpstream.cli import main
-from dpstream.cli import watch
 from dpstream.io.sources import SourceOptions
 from dpstream.io.sources.replication import ChangeSource
 today = datetime.datetime.now(datetime.UTC).date()

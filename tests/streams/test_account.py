@@ -33,7 +33,7 @@ from dpstream.core.errors import (
 from dpstream.core.privacy import ZCDP, Event, PureDP, User, zcdp_to_delta
 from dpstream.io.sources.calendar import CalendarPeriods, day_number, period_grid
 from dpstream.stream import Account, StatePermissionWarning, Stream, open_stream, verify_ledger
-from dpstream.stream.ledger.account_periods import Span
+from dpstream.stream.ledger.account import Span
 from dpstream.stream.ledger.limit import Limit, compose, in_unit
 from dpstream.stream.store.archive import export_store, import_store
 from dpstream.stream.store.store import DATABASE
