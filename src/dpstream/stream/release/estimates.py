@@ -279,9 +279,10 @@ class Flowing(Protocol):
 
 def learnt_at(manifest: Mapping[str, Any]) -> list[int]:
     """The step of a manifest, where its noise decided when a census counts next: of a plan that learns stays."""
-    last = (manifest.get("accuracy") or {}).get("last_census") or {"step": None}
-    planned = manifest["relation"] == "replace" or "discovery" in manifest["mechanism"]["options"]
-    return [last["step"]] if last["step"] == manifest["step"] and last["level"] and not planned else []
+    last = (manifest.get("accuracy") or {}).get("last_census")
+    if not last or not last["level"] or last["step"] != manifest["step"] or manifest["relation"] == "replace":
+        return []
+    return [] if "discovery" in manifest["mechanism"]["options"] else [int(last["step"])]
 
 
 def sum_of(weighted: Iterable[tuple[float, Estimate]], like: Estimate) -> Estimate:
