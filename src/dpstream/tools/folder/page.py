@@ -109,18 +109,18 @@ def figure(number: float, digits: int = 0) -> str:
 
 def _changes(release: PublicRelease, found: Sequence[Headline]) -> dict[str, Any]:
     """Of the last whole period of each headline and the one before: records a day, and what is seen of their change."""
+    made = [one for one in compared(release, found)[0] if one.rows[0]["seen"] is not None]
     rows = [
         {**row, "column": " x ".join(one.headline.columns) or "all", "kind": one.events}
         | {"before": row["earlier"] / one.days[0], "last": row["later"] / one.days[1]}
-        for one in compared(release, found)[0]
+        for one in made
         for row in one.rows
-        if row["seen"] is not None
     ]
     rows.sort(key=lambda row: (not row["seen"], -abs(row["last"] - row["before"])))
-    days = [one.span.days for one in itertools.chain.from_iterable(own.stocks for own in found)]
     return {
         "changes": rows[:_CHANGES],
         "hidden": sum(not row["seen"] for row in rows),
         "more_changes": len(rows[_CHANGES:]),
-        "unit": "step" if None in days else "day",
+        "who": made[0].change.later.records if made else "",
+        "unit": "step" if made and made[0].spans[1].days is None else "day",
     }
