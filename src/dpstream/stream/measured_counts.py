@@ -124,7 +124,8 @@ def published_counts(release: PublicRelease) -> tuple[list[CountsOf], list[str],
     columns = release.columns if has_columns else ()
     counts, left, rows = list[CountsOf](), list[str](), 0
     flowing = {headline.columns: headline for headline in headlines(release, also=columns)}
-    for names in dict.fromkeys([*flowing, *((name,) for name in columns)]):
+    number = [()] if has_columns else []
+    for names in dict.fromkeys([*number, *flowing, *((name,) for name in columns)]):
         if (headline := flowing.get(names)) is not None:
             known = headline.stocks if headline.known else ()
             found = [one for one in headline.counts if one.kind in ("came", "left")] + [*known]
@@ -259,7 +260,7 @@ def _flows(release: PublicRelease, columns: tuple[str, ...], period: str) -> dic
                 known[events] = release.series(columns, every, events=events)
                 break
     if "came" in known and "left" not in known:
-        del known["net"]
+        known.pop("net", None)
     return known
 
 
