@@ -306,7 +306,7 @@ def test_no_stop_looks_like_tampering_and_the_next_run_mends_it(
         if said is not None:  # readers hear of a withdrawal before the table goes and the notice comes
             assert work == "publishing"
             assert "step-000001" in str(said)
-            assert said.what in ("step 1 was withdrawn: a test", "the signed file is missing")
+            assert said.what in ("step 1 was withdrawn: a test", "signed file missing")
         go_on(home)
         assert checked(home / "releases", key) == files
         assert set(map(len, signed_folder(home / "releases", key).signature.files.values())) == {1}
@@ -356,7 +356,7 @@ def test_a_key_that_cannot_sign_is_refused_before_a_step_is_taken(
     with pytest.raises(ConfigError, match="another key"):
         dp.read(signed / "releases", key=public)
     small_stream(tmp_path / "plain", steps=1).close()
-    with pytest.raises(ConfigError, match=f"{SIGNATURE}: the file is missing"):
+    with pytest.raises(ConfigError, match=f"{SIGNATURE}: file missing"):
         dp.read(tmp_path / "plain/releases", key=public)
     real = builtins.__import__
 

@@ -174,7 +174,7 @@ def command() -> None:
     "keys",
     multiple=True,
     metavar="KEY",
-    help="Compares every file with what this public key signed.",
+    help="Check the owner's signature.",
 )
 @json_option
 def check(releases: str, path: str | None, keys: tuple[str, ...], as_json: bool) -> None:

@@ -170,7 +170,7 @@ def check_signed(root: SignedPath) -> int:
         assert isinstance(folder, SignedPath)
         for name in sorted(folder.names() - wanted.keys() - {MANIFEST}):
             if not name.startswith(".") and f"{folder.key}/{name}" not in signed:
-                what = _why_gone(entry) if gone else "the file is not signed"
+                what = _why_gone(entry) if gone else "not signed"
                 raise StoreDamagedError(what, where=str(folder / name))
     return count
 

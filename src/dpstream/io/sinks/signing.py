@@ -93,7 +93,7 @@ class Signature:
         try:
             data = read_place(path)
         except FileNotFoundError:
-            raise ConfigError("the file is missing", where=str(path), allowed="no key") from None
+            raise ConfigError("file missing", where=str(path), allowed="no key") from None
         facts, self.files = _verified(data, self._keys, str(path))
         self.key, self.stream_id = str(facts["key"]), str(facts["stream_id"])
 
@@ -144,11 +144,11 @@ class SignedPath(ObjectPath):
             except FileNotFoundError:
                 if listed is None:
                     raise
-                what = "the signed file is missing"
+                what = "signed file missing"
                 continue
             if sha256(data) in listed if listed is not None else self.key.startswith("step-"):
                 return data
-            what = "changed since it was signed, or of another day"
+            what = "changed since, or of another day"
             if self.key == CATALOGUE and f'"{self.signature.stream_id}"'.encode() not in data:
                 what = f"{SIGNATURE} is of another stream"
         raise StoreDamagedError(what, where=str(self))
@@ -174,7 +174,7 @@ def signed_folder(root: AnyPath, keys: str | Sequence[str]) -> SignedPath:
     """
     given = (keys,) if isinstance(keys, str) else tuple(keys)
     if not all(re.fullmatch("[0-9a-f]{64}", str(key)) for key in given):
-        raise ConfigError("expected a public key", where="key", allowed=f"64 of 0-9a-f, as in {SIGNATURE}")
+        raise ConfigError("expected a public key", where="key", allowed="64 of 0-9a-f")
     return SignedPath("", "", "", signature=Signature(root, given))
 
 
