@@ -41,7 +41,7 @@ RUN = """
     errors --runs 2
     measured releases
     report dpstream.toml
-    statement --out statement.html --contact desk@example.org
+    statement --out statement.html
     store check
     store compact
     advisory check releases

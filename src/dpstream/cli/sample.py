@@ -20,55 +20,49 @@ from dpstream.core.errors import ConfigError
 @click.option("--step", type=Whole(), help="The released step (the newest).")
 @click.option("--rows", type=Whole(0), help="Rows (as many as released).")
 @click.option("--where", metavar="CONDITION", help="Only rows that satisfy it.")
-@click.option("--draws", default=1, show_default=True, type=Whole(1, 10_000), help="Files to write.")
 @click.option("--out", required=True, type=FilePath("new"), help="A name in .parquet or .csv.")
-@click.option("--seed", type=Whole(0), help="Draw i uses SEED + i - 1.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--seed", type=Whole(0), help="Equal seeds give equal rows.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
 def command(
     place: str,
     state: str | None,
     step: int | None,
     rows: int | None,
     where: str | None,
-    draws: int,
     out: str,
     seed: int | None,
     force: bool,
 ) -> None:
     """Draw synthetic rows from a released step's model. Costs no budget.
 
-    PLACE is a folder of releases, or the owner's dpstream.toml. Several draws are numbered FILE-1, FILE-2, ... Of
-    dpstream.toml, without --rows, --seed and --where, a single draw is the released table.
+    PLACE is a folder of releases, or the owner's dpstream.toml. Of dpstream.toml, without --rows, --seed and --where,
+    the rows are the released table.
 
     \b
     Examples:
       dpstream sample releases --where "zip = '94102' and rent >= 2000" --rows 10000 --out sample.csv
       dpstream sample dpstream.toml --step 12 --rows 10000 --seed 7 --out sample.parquet
     """
-    import secrets
-
     from dpstream.stream.release.sampling import measured_words
 
-    paths = _paths(Path(out), draws, force)
+    path = Path(out)
+    if path.suffix not in (".parquet", ".csv"):
+        raise ConfigError(f"the name {path.name!r} tells no format", where="--out", allowed=".parquet, .csv")
+    require_free(path, force=force)
     with _released(place, step, state) as (release, manifest):
         predictable = bool(manifest["made_with_test_seed"])
         if predictable:
             click.echo("warning: made with a test seed: NO GUARANTEE", err=True)
-        first = secrets.randbits(62) if seed is None and draws > 1 else seed
-        for number, path in enumerate(paths):
-            table = release.sample(rows, seed=None if first is None else first + number, where=where)
-            _write(path, table, predictable)
-            click.echo(f"wrote {path}")
+        _write(path, release.sample(rows, seed=seed, where=where), predictable)
+        click.echo(f"wrote {path}")
         if where is not None:
             share, measured = release.probability(where), measured_words(release.answer, where)
-            rows = int(manifest["rows"])
-            facts = {
-                "question": where,
-                "percent": 100 * share,
-                "expected": share * rows,
-                "measured": measured,
-            }
-            print_facts("sample", {**facts, "rows": rows, "step": release.step}, wrap=True)
+            facts = {"percent": 100 * share, "expected": share * manifest["rows"], "measured": measured}
+            print_facts(
+                "sample",
+                {**facts, "question": where, "rows": manifest["rows"], "step": release.step},
+                wrap=True,
+            )
 
 
 @contextlib.contextmanager
@@ -87,15 +81,6 @@ def _released(place: str, step: int | None, state: str | None) -> Iterator[tuple
     with Config.load(place).at(state).open_stream(publish=False) as stream:
         release = stream.release(step)
         yield release, release.manifest
-
-
-def _paths(out: Path, draws: int, force: bool) -> list[Path]:
-    if out.suffix not in (".parquet", ".csv"):
-        raise ConfigError(f"the name {out.name!r} tells no format", where="--out", allowed=".parquet, .csv")
-    paths = [out] if draws == 1 else [out.with_stem(f"{out.stem}-{n}") for n in range(1, draws + 1)]
-    for path in paths:
-        require_free(path, force=force)
-    return paths
 
 
 def _write(path: Path, table: Any, predictable: bool) -> None:

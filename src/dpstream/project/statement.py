@@ -85,15 +85,14 @@ class Statement:
         return "\n".join(lines).rstrip() + "\n"
 
 
-def statement(config: Config, facts: Facts, *, date: str, contact: str | None = None) -> Statement:
+def statement(config: Config, facts: Facts, *, date: str) -> Statement:
     """The statement, from the plan and from how far the stream is. Reads no data; all of it is public.
 
     Args:
         date: of the statement.
-        contact: whom to ask; ``[statement] contact``, or a line to fill in, where it is None.
     """
     plan = config.plan()
-    known = _known(config, plan, facts) | {"date": date, "contact": contact}
+    known = _known(config, plan, facts) | {"date": date}
 
     def sections(names: Sequence[str]) -> tuple[Section, ...]:
         made = ((name, said(_WORDS.paragraphs(f"section_{name}", **known))) for name in names)

@@ -129,6 +129,7 @@ class CensusBook:
 
     Attributes:
         attrition: which values leave sooner.
+        signal: how much of the estimates is released.
         seen: what censuses have measured of each marginal; None without a prior.
         step: steps done.
         last: the last census of each level that had one.
@@ -136,12 +137,12 @@ class CensusBook:
         newcomers: how many come in a step.
         cohorts: open ones, the oldest first.
         newest: the newest cohort of level 0 with the prior in it; None where the prior says nothing of it.
-        signal: how much of it is released.
         gap: most steps between two censuses, as it is learnt; None: as planned.
         discovered: the last step that ended a discovery epoch. found: what was discovered so far, by column.
     """
 
     attrition: Attrition
+    signal: Signal
     seen: PriorEvidence | None = None
     step: int = 0
     last: list[int] = field(default_factory=list)
@@ -149,7 +150,6 @@ class CensusBook:
     newcomers: NewcomersRate = field(default_factory=NewcomersRate)
     cohorts: list[Cohort] = field(default_factory=list)
     newest: Model | None = None
-    signal: Signal = field(default_factory=Signal)
     gap: int | None = None
     discovered: int = 0
     found: dict[str, list[Found]] = field(default_factory=dict)
@@ -193,6 +193,7 @@ def unpack(packed: Packed, cells: Cells) -> CensusState:
         for name in names
     ]
     fits += [cohort.shares.shape == whole and cohort.variances.shape == marginals for cohort in state.cohorts]
+    fits.append(state.signal.tested.shape == state.signal.present.shape == (2, len(cells.workload.domain)))
     if state.seen is not None:
         seen = state.seen
         fits.append(seen.values.shape == whole and seen.variances.shape == seen.records.shape == marginals)
