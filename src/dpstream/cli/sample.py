@@ -35,8 +35,7 @@ def command(
 ) -> None:
     """Draw synthetic rows from a released step's model. Costs no budget.
 
-    PLACE is a folder of releases, or the owner's dpstream.toml. Of dpstream.toml, without --rows, --seed and --where,
-    the rows are the released table.
+    PLACE is a folder of releases, or the owner's dpstream.toml (the released table, without options).
 
     \b
     Examples:

@@ -486,8 +486,8 @@ class Output:
     )
     model: bool = option(
         True,
-        meaning="Whether a step's model is published beside its table (`model.json`), so that readers draw rows.",
-        reason="the guarantee covers it; readers sample under conditions",
+        meaning="Whether a step's model is published: readers draw rows (`model.json`).",
+        reason="the guarantee covers it",
     )
     sink: str = option(
         "folder",

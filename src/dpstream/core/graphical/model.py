@@ -425,7 +425,7 @@ class Model:
             raise LimitError(
                 f"the condition joins too many columns: {cells:.3g} cells",
                 where="where",
-                allowed=f"at most {MAX_GIVEN_CELLS} cells; columns that only `and` joins need none together",
+                allowed=f"at most {MAX_GIVEN_CELLS} cells; `and` joins none",
             )
         try:
             tree = junction_tree(domain, self._cliques)

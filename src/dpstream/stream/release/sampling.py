@@ -25,9 +25,8 @@ if TYPE_CHECKING:
 #: Under a condition that fewer records are expected to satisfy, none are drawn: the model says nothing of them.
 LEAST_EXPECTED = 1.0
 _WORDS = (
-    "The synthetic table was drawn from this mixture. In a part, a record's probability is in proportion to e to the "
-    "power of the sum of its potentials; it is 0 in impossible cells. Values are in the order of codes, the last "
-    "column fastest."
+    "The table was drawn from this mixture. In a part, the probability of a record is proportional to e to the sum of "
+    "its potentials, and 0 in impossible cells."
 )
 
 
