@@ -35,12 +35,12 @@ def command(
 ) -> None:
     """Draw synthetic rows from a released step's model. Costs no budget.
 
-    PLACE is a folder of releases, or the owner's dpstream.toml (the released table, without options).
+    PLACE: releases, or the owner's dpstream.toml (without options, the released table).
 
     \b
     Examples:
-      dpstream sample releases --where "zip = '94102' and rent >= 2000" --rows 10000 --out sample.csv
-      dpstream sample dpstream.toml --step 12 --rows 10000 --seed 7 --out sample.parquet
+      dpstream sample --step 12 --rows 10000 --out more.parquet
+      dpstream sample releases --where "zip = '94102' and rent >= 2000" --out part.csv
     """
     from dpstream.stream.release.sampling import measured_words
 

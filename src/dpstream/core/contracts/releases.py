@@ -246,9 +246,9 @@ class SyntheticTable(Synthesis):
             ConfigError: the records are not drawn from a graphical model. LimitError: too many cells.
         """
         raise ConfigError(
-            "the records are not drawn from a graphical model",
+            "the records have no graphical model",
             where="where",
-            allowed="a selection of the table's rows",
+            allowed="a selection of rows",
         )
 
     @property

@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dpstream.core.contracts import Packed, pack_fields, unpack_fields
-from dpstream.core.errors import StoreDamagedError, StoreFormatError
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
@@ -26,8 +26,6 @@ from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate
 from dpstream.mechanisms.aim import AIM, AIMPlan
 from dpstream.mechanisms.joint_groups import draws, noise_of
 from dpstream.mechanisms.workload_cells import Cells
-
-_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -171,19 +169,15 @@ class CensusState(CensusBook):
 def pack(state: CensusState) -> Packed:
     """JSON and arrays; each model once."""
     packed = pack_fields(state)
-    return Packed(
-        {**packed.meta, "format": _FORMAT}, packed.arrays, frozenset(packed.arrays) - {"state/left"}
-    )
+    return Packed(packed.meta, packed.arrays, frozenset(packed.arrays) - {"state/left"})
 
 
 def unpack(packed: Packed, cells: Cells) -> CensusState:
     """The inverse of ``pack``.
 
     Errors:
-        StoreFormatError, StoreDamagedError: another format, or arrays that do not fit the workload.
+        StoreFormatError, StoreDamagedError: other fields, or arrays that do not fit the workload.
     """
-    if packed.meta.get("format") != _FORMAT:
-        raise StoreFormatError("unknown format of a census", where="state", allowed=f"format {_FORMAT}")
     state = unpack_fields(CensusState, packed, cells=cells, domain=cells.workload.domain)
     fresh, names = ShapeTracker.fresh(cells), ("values", "variances", "steps", "fits")
     whole, marginals = (cells.total,), (len(cells.cliques),)

@@ -24,10 +24,6 @@ if TYPE_CHECKING:
 
 #: Under a condition that fewer records are expected to satisfy, none are drawn: the model says nothing of them.
 LEAST_EXPECTED = 1.0
-_WORDS = (
-    "The table was drawn from this mixture. In a part, the probability of a record is proportional to e to the sum of "
-    "its potentials, and 0 in impossible cells."
-)
 
 
 def model_file(synthesis: Synthesis, schema: Schema, step: int) -> dict[str, bytes]:
@@ -43,7 +39,6 @@ def model_file(synthesis: Synthesis, schema: Schema, step: int) -> dict[str, byt
         "format": 1,
         "step": step,
         "schema": schema.fingerprint(),
-        "words": _WORDS,
         "records": synthesis.total,
         "columns": _columns(schema),
         "parts": parts,
