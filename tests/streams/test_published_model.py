@@ -112,9 +112,7 @@ def counted(table: Any, columns: tuple[str, ...], labels: tuple[tuple[str, ...],
 def test_what_is_drawn_from_no_graphical_model_says_so(tmp_path: Path, name: str) -> None:
     config = run(tmp_path, name)
     release = dp.read(config.output.dir)
-    with pytest.raises(
-        ConfigError, match=f"no model was published with step {release.step}.*rows of its table"
-    ):
+    with pytest.raises(ConfigError, match=f"no model was published with step {release.step}"):
         release.sample(5)
     with config.open_stream(publish=False) as stream, pytest.raises(ConfigError, match="graphical model"):
         stream.release().sample(5, where=NONE[name])
@@ -207,7 +205,7 @@ def test_what_is_too_rare_wrong_or_too_wide_is_refused_in_one_sentence(tmp_path:
     assert release.probability("zip = 'other' and not zip = 'other'") == 0.0
     for where in ("zip = 'other'", "zip = 'other' and not zip = 'other'"):
         with pytest.raises(
-            ConfigError, match=r"expects \S+ such records of 48 \(measured: .*at least one record"
+            ConfigError, match=r"expects \S+ such records of 48 \(measured: .*at least one expected record"
         ):
             release.sample(10, where=where)
     assert (
@@ -221,7 +219,7 @@ def test_what_is_too_rare_wrong_or_too_wide_is_refused_in_one_sentence(tmp_path:
     for step, measured in ((2, "12 as of step 2, 95 % interval"), (4, "not known")):
         options = "--where", "zip = 'c'", "--step", step, "--rows", 3, "--out", tmp_path / f"{step}.csv"
         done = dpstream("sample", tmp_path / "releases", *options)
-        assert f"50 % of all records, about {6 * step}.0 of" in done.stdout
+        assert f"50 %, about {6 * step}.0 of" in done.stdout
         assert f"measured: {measured}" in done.stdout
         assert (tmp_path / f"{step}.csv").read_text().count('"c"') == 3
     options = "--state", tmp_path / "state", "--out", tmp_path / "d.csv"

@@ -486,7 +486,7 @@ class Output:
     )
     model: bool = option(
         True,
-        meaning="Whether a step's model is published: readers draw rows (`model.json`).",
+        meaning="Publish each step's model (`model.json`).",
         reason="the guarantee covers it",
     )
     sink: str = option(

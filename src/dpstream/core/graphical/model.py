@@ -425,7 +425,7 @@ class Model:
             raise LimitError(
                 f"the condition joins too many columns: {cells:.3g} cells",
                 where="where",
-                allowed=f"at most {MAX_GIVEN_CELLS} cells; `and` joins none",
+                allowed=f"at most {MAX_GIVEN_CELLS}",
             )
         try:
             tree = junction_tree(domain, self._cliques)

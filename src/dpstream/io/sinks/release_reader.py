@@ -98,7 +98,7 @@ def read_model(directory: str | AnyPath, step: int) -> dict[str, Any]:
         raise ConfigError(
             f"no model was published with step {step}",
             where=str(root),
-            allowed="a step with model.json; or rows of its table",
+            allowed="a step with model.json",
         )
     path = root / step_name(step) / MODEL
     return _json(_verified(path, listed["sha256"]), path)

@@ -117,7 +117,7 @@ def sampled(
                 f"the model expects {expected:.2g} such records of {manifest['rows']:,} "
                 f"(measured: {measured_words(answer, where)})",
                 where="where",
-                allowed="a condition that at least one record is expected to satisfy",
+                allowed="at least one expected record",
             )
         table = left[0]
     return whole_table(drawing(table, schema, int(rows), int(seed), block, {}))
