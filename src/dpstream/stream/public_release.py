@@ -21,6 +21,7 @@ from dpstream.io.sinks.release_reader import (
     measured_steps,
     panel_labels,
     read_manifest,
+    read_model,
     read_table,
     readable_steps,
     released_alike,
@@ -42,11 +43,13 @@ from dpstream.stream.release.estimates import Combine, Estimate, Flowing, Missin
 from dpstream.stream.release.flow_kinds import PresentFlows, flowing
 from dpstream.stream.release.flows import Change, Events, Moment, Series, Timeline
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
+from dpstream.stream.release.sampling import given, published_model, sampled
 from dpstream.stream.release.showing import codes_of, release_html, spent_of
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
+    from dpstream.mechanisms import ModelSynthesis
     from dpstream.stream.release.pictures import Picture
 
 _COUNTED = "Counted in the released table"
@@ -65,6 +68,7 @@ class PublicRelease:
         self.step = step
         self._known: dict[int, Published] = {}
         self._read: dict[int, list[MeasuredStep]] = {}
+        self._models: dict[int, tuple[ModelSynthesis, Schema]] = {}
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -102,6 +106,45 @@ class PublicRelease:
     def table(self, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False) -> Any:
         """The released table; arguments and errors as of ``dpstream.io.sinks.read_table``."""
         return read_table(self.folder, self._step(step), frame=frame, ids=ids)
+
+    def sample(
+        self,
+        rows: int | None = None,
+        *,
+        seed: int | None = None,
+        where: str | None = None,
+        step: int | None = None,
+    ) -> Any:
+        """Synthetic records as a pyarrow Table, drawn from the published model.
+
+        Args:
+            rows: how many; by default as many as the table has. seed: repeats a draw.
+            where: only records that satisfy a question, such as ``"zip = '94102' and rent >= 2000"``; exactly as often
+                as the model has them among such records.
+
+        Errors:
+            ConfigError: a step without a model; a condition that fewer than one record is expected to satisfy.
+            SchemaError, ConfigError: a condition that cannot be read. LimitError: it joins too many columns by ``or``.
+            StoreDamagedError: files that differ from the published hashes.
+        """
+        manifest, (model, schema) = self.manifest(step), self._model(step)
+        count = int(manifest["rows_in_table"]) if rows is None else rows
+        return sampled(model, schema, count, seed, where, manifest, partial(self.answer, step=step))
+
+    def probability(self, where: str, step: int | None = None) -> float:
+        """The share of records that satisfy a question, exactly under the published model. Errors as of ``sample``;
+        ``answer`` has the measured number, and its error."""
+        left = given(*self._model(step), where)
+        return 0.0 if left is None else left[1]
+
+    def _model(self, step: int | None) -> tuple[ModelSynthesis, Schema]:
+        """The published model of a step, with its columns; read once."""
+        number = self._step(step)
+        if number not in self._models:
+            facts = read_model(self.folder, number)
+            schema = released_schema(self.folder, self.manifest(number))
+            self._models = {number: published_model(facts, schema, f"{self.folder}, model of step {number}")}
+        return self._models[number]
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The released table for whoever takes Arrow streams: ``polars.DataFrame(release)``,
