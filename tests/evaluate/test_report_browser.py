@@ -110,6 +110,31 @@ def test_hostile_labels_stay_labels(browser: Browser, folder: Path, tmp_path: Pa
     assert facts["frame"] == 360
 
 
+def test_the_page_of_a_folder_has_two_screens_and_a_keyboard(browser: Browser, folder: Path) -> None:
+    """On a telephone of 390 by 844 points; labels that do their worst stay labels, and nothing is loaded."""
+    page = folder / "releases" / "index.html"
+    assert page.stat().st_size < 300_000
+    browser.size(390, 844)
+    browser.asked.clear()
+    browser.complaints.clear()
+    browser.go(page.as_uri())
+    assert (browser.asked, browser.complaints) == ([page.as_uri()], [])
+    facts = browser.look()
+    assert [facts[name] for name in ("faint", "unnamed", "wide", "owned")] == [[], [], [], ""]
+    assert facts["scroll"] == facts["client"] == 390
+    assert browser.script("document.documentElement.scrollHeight") <= 2 * 844
+    reached = list[str]()
+    for _ in range(5):
+        browser.press("Tab", 9)
+        reached.append(browser.script("document.activeElement.id || document.activeElement.className"))
+    assert reached[:4] == ["column", "kind", "value", "scroll"]
+    browser.script("document.getElementById('column').focus()")
+    before = browser.script("document.getElementById('rows').innerText")
+    browser.press("ArrowDown", 40)
+    assert browser.script("document.getElementById('column').selectedIndex") == 1
+    assert browser.script("document.getElementById('rows').innerText") != before
+
+
 def test_dark_and_wide(browser: Browser, folder: Path, tmp_path: Path) -> None:
     page = write_report(folder / "releases", tmp_path / "r.html")
     light, dark = (look(browser, page, width=1200, dark=dark) for dark in (False, True))

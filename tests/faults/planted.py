@@ -119,6 +119,10 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "int(np.count_nonzero((counts > max_events) & (used <= max_events)))",
             "int(rows.size - granted.sum())",
         ),
+        "the bound counts what all users of a household do": (
+            "_hash_different(pa.concat_arrays(texts), key)",
+            "_hash_different(pa.compute.binary_slice(pa.concat_arrays(texts), 0, 1), key)",
+        ),
         "user 12 and user '12' are two users": (
             "texts = [chunk if _binary(chunk.type) else chunk.cast(pa.string()) for chunk in chunks]",
             "texts = [chunk if _binary(chunk.type) or pa.types.is_string(chunk.type) else "
@@ -324,9 +328,9 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "budget.scaled(Fraction(1, len(self.columns)))",
             "budget.scaled(Fraction(1))",
         ),
-        "discovery epochs double for ever": (
-            "last if self.recipe.year is None else min(last, self.recipe.year)",
-            "last",
+        "discovery epochs grow for ever": (
+            "2 * last if self.recipe.year is None else min(2 * last, self.recipe.year)",
+            "2 * last",
         ),
     },
     "mechanisms/engine.py": {
@@ -356,16 +360,16 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "stream/admission.py": {
         "a user's counter is not set back at a border": (
-            "(ends(self._per, step) or step == horizon)",
-            "False",
+            "ends(self._per, step))",
+            "False)",
         ),
         "a user's counter is set back a step too early": (
-            "ends(self._per, step) or",
-            "ends(self._per, step + 1) or",
+            "ends(self._per, step))",
+            "ends(self._per, step + 1))",
         ),
         "a user's counter is set back with each batch": (
-            "return self._per is not None and (ends(self._per, step) or step == horizon)",
-            "return self._per is not None",
+            "(self._per is not None and ends(self._per, step))",
+            "self._per is not None",
         ),
         "a key that came back is not refused": (
             "        if self._final:\n"
@@ -379,7 +383,7 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "type(self)(count, step,",
         ),
     },
-    "stream/ledger/account_periods.py": {
+    "stream/ledger/account.py": {
         "an account counts records by the period in which they arrive": (
             "self.last if self.deletes and self.last is not None else period + self.crosses",
             "period + self.crosses",
@@ -482,9 +486,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "core/schema": ("schema/test_schema_table.py", "schema", "streams/test_stream.py"),
     "core/tables": ("tables", "streams/test_contribution.py", "streams/test_discovery.py", "tabular"),
     "core/tables/keyed_reading.py": ("streams/test_keyed.py", "sources/test_keyed_shapes.py", "streams"),
-    "core/tables/undiscovered.py": ("census/test_census_discovery.py", "streams/test_discovery.py"),
+    "core/tables/undiscovered.py": ("streams/test_census_discovery.py", "streams/test_discovery.py"),
     "families/census": ("streams/test_every_plan.py", "census"),
-    "families/census/census_plan.py": ("census/test_census_discovery.py", "census"),
+    "families/census/census_plan.py": ("streams/test_census_discovery.py", "census"),
     "families/growing": ("streams/test_every_plan.py", "growing"),
     "families/panel": ("streams/test_every_plan.py", "panel"),
     "families/points": (

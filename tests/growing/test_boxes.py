@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.checks import check_black_box
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
@@ -20,6 +19,7 @@ from dpstream.families.growing.blackbox import BlackBox, Counts, Database, Linea
 from dpstream.families.growing.boxes import MWEMPGMBox, OwnMechanism, SmallDB, _Counted
 from dpstream.families.growing.tables import PowerLaw, RowsTable, WeightsTable
 from dpstream.mechanisms import MWEMPGM
+from dpstream_lab.conformance import check_black_box
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)

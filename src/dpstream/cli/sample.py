@@ -19,49 +19,36 @@ if TYPE_CHECKING:
 @of_stream("--state")
 @click.option("--step", required=True, type=Whole(), help="The released step.")
 @click.option("--rows", type=Whole(0), help="Rows (as many as released).")
-@click.option("--draws", default=1, show_default=True, type=Whole(1, 10_000), help="Files to write.")
 @click.option("--out", required=True, type=FilePath("new"), help="A name in .parquet or .csv.")
-@click.option("--seed", type=Whole(0), help="Draw i uses SEED + i - 1.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--seed", type=Whole(0), help="Equal seeds give equal rows.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
 def command(
     config: Config,
     step: int,
     rows: int | None,
-    draws: int,
     out: str,
     seed: int | None,
     force: bool,
 ) -> None:
     """Draw synthetic rows from a released step's model. Costs no budget.
 
-    Several draws are numbered FILE-1, FILE-2, ... Without --rows and --seed, a single draw is the released table.
+    Without --rows and --seed, the rows are the released table.
 
     \b
     Example:
       dpstream sample dpstream.toml --step 12 --rows 10000 --seed 7 --out sample.parquet
     """
-    import secrets
-
-    paths = _paths(Path(out), draws, force)
+    path = Path(out)
+    if path.suffix not in (".parquet", ".csv"):
+        raise ConfigError(f"the name {path.name!r} tells no format", where="--out", allowed=".parquet, .csv")
+    require_free(path, force=force)
     with config.open_stream(publish=False) as stream:
         release = stream.release(step)
         predictable = bool(release.manifest["made_with_test_seed"])
         if predictable:
             click.echo("warning: made with a test seed: NO GUARANTEE", err=True)
-        first = secrets.randbits(62) if seed is None and draws > 1 else seed
-        for number, path in enumerate(paths):
-            table = release.sample(rows, None if first is None else first + number)
-            _write(path, table, predictable)
-            click.echo(f"wrote {path}")
-
-
-def _paths(out: Path, draws: int, force: bool) -> list[Path]:
-    if out.suffix not in (".parquet", ".csv"):
-        raise ConfigError(f"the name {out.name!r} tells no format", where="--out", allowed=".parquet, .csv")
-    paths = [out] if draws == 1 else [out.with_stem(f"{out.stem}-{n}") for n in range(1, draws + 1)]
-    for path in paths:
-        require_free(path, force=force)
-    return paths
+        _write(path, release.sample(rows, seed), predictable)
+    click.echo(f"wrote {path}")
 
 
 def _write(path: Path, table: Any, predictable: bool) -> None:

@@ -110,7 +110,8 @@ def published_counts(release: PublicRelease) -> tuple[list[CountsOf], list[str]]
     columns = release.columns if has_columns else ()
     counts, left, rows = list[CountsOf](), list[str](), 0
     flowing = {headline.columns: headline for headline in headlines(release, also=columns)}
-    for names in dict.fromkeys([*flowing, *((name,) for name in columns)]):
+    number = [()] if has_columns else []
+    for names in dict.fromkeys([*number, *flowing, *((name,) for name in columns)]):
         found = _now(release, names)
         if names in flowing:
             headline = flowing[names]
@@ -160,7 +161,7 @@ def _flows(release: PublicRelease, columns: tuple[str, ...], period: str) -> dic
                 known[events] = release.series(columns, every, events=events)
                 break
     if "came" in known and "left" not in known:
-        del known["net"]
+        known.pop("net", None)
     return known
 
 
@@ -178,6 +179,9 @@ def of_series(events: Events, series: Series) -> list[CountsOf]:
 def as_of(release: PublicRelease, columns: Sequence[str], span: Span) -> CountsOf:
     """The counts as of the end of some steps."""
     estimate = release.measured(columns, as_of=span.last)
+    if estimate is None and not columns:  # of a census: what is left of those that it has counted
+        with suppress(ConfigError):
+            estimate = release.flow(end=span.last)
     status = "not known" if estimate is None else "measured"
     return CountsOf(PRESENT, tuple(columns), span, estimate, status)
 

@@ -89,8 +89,8 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
     """The errors of the table of a step, by simulation on invented streams.
 
     Args:
-        seconds: of CPU of this process. The first run ends where it takes half as long again; later errors grow as the
-            plan says.
+        seconds: of CPU of this process, after the first step. The first run ends where it takes half as long again;
+            later errors grow as the plan says.
 
     Errors:
         ConfigError: no ``[expect]``, a family whose streams cannot be invented, or too large a stream.
@@ -121,6 +121,8 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
             if observed is not None:
                 truth = invented.truth[at]
                 seen.append((at, _errors(observed, truth)))
+            if at == 1 and not runs:
+                began = time.process_time()  # the first step loads and compiles
             if not runs and seen and time.process_time() - began > _PATIENCE * seconds:
                 break
         reached = seen[-1][0]

@@ -316,6 +316,8 @@ class Categorical(Column):
             return pa.array(np.where(whole, numbers, 0).astype(np.int64), mask=~whole).cast(text)
         texts = arrow.valid_text(chunk).cast(text)
         as_float = pc.match_substring_regex(texts, _WRITTEN_FLOAT)
+        if not pc.any(as_float).as_py():
+            return texts
         return pc.if_else(as_float, pc.replace_substring_regex(texts, r"\.0+$", ""), texts)
 
     def arrow_type(self) -> Any:

@@ -288,7 +288,7 @@ class OwnMechanism(BlackBox[AnyTable]):
 
     Guarantee: none by itself. The function has to satisfy the budget it is given, for two databases of the same public
     size that differ in one record, whatever was released before. Noise and private choices come from ``randomness``
-    only; it keeps nothing. ``checks.check_black_box`` looks for a broken guarantee.
+    only; it keeps nothing. ``dpstream_lab.conformance`` looks for a broken guarantee.
 
     Args:
         function: see above.

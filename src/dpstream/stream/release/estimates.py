@@ -775,7 +775,10 @@ def sum_of_cells(
             for code in np.flatnonzero(cells.any(axis=tuple(other for other in axes if other != axis)))
         }
         found = replace(found, began=tuple(one for one in found.began if one[0] in asked))
-    return found, float(found.values[cells].sum()), found.law(cells)
+    law = found.law(cells)
+    if law.variance == 0.0 and found.began:
+        return Missing((), f"Nothing was counted as of step {found.as_of}{_began_words(found.began)}.")
+    return found, float(found.values[cells].sum()), law
 
 
 def error_words(estimate: Estimate, law: WeightedSum) -> str:
@@ -791,9 +794,7 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
         sums = f"{many} measurements, added up"
     if any(isinstance(part, TreeCells | OfTop) for part in estimate._parts):
         sums = "the measurements of all levels, by least squares"
-    if law.variance == 0.0 and estimate.began:
-        how = "exact: no record has its code"
-    elif law.variance == 0.0:
+    if law.variance == 0.0:
         how = f"exact: the number of {estimate.records} was declared public"
     elif law.exact:
         how = f"exact, by the law of noise in {sums}"

@@ -111,7 +111,8 @@ def _facts(release: PublicRelease, publication: Publication) -> dict[str, Any]:
     """What the text says of the newest release."""
     manifest, book = release.manifest(), parse_json((Path(str(release.folder)) / CODEBOOK).read_bytes())
     end = when_measured(*table_measured(manifest))
-    accuracy = manifest.get("accuracy") or {}
+    accuracy, options = manifest.get("accuracy") or {}, manifest["mechanism"]["options"]
+    cancels = options.get("deletions") and options.get("cancels")
     return {
         "title": publication.title or manifest["stream"],
         "description": publication.description,
@@ -125,6 +126,7 @@ def _facts(release: PublicRelease, publication: Publication) -> dict[str, Any]:
         "contact": publication.contact,
         "publisher": publication.publisher,
         "counted": accuracy.get(COUNTED, "records"),
+        "unseen": "equal" if cancels else "census" if "last_census" in accuracy else None,
     }
 
 
@@ -137,8 +139,11 @@ def _recipe(counts: list[CountsOf], rows: Any) -> dict[str, Any]:
     kind, column = known[0].kind, " x ".join(known[0].columns) or "all"
     found = zip(*(rows[name].to_pylist() for name in ("kind", "column", "value")), strict=True)
     value = next(cell[2] for cell in found if cell[:2] == (kind, column))
-    flows = [one for one in counts if one.kind == kind and one.columns == known[0].columns]
-    adds = kind != "present" and column == "all" and variances_add(flows)
+    flows = dict[tuple[str, tuple[str, ...]], list[CountsOf]]()
+    for one in counts:
+        if one.kind != "present":
+            flows.setdefault((one.kind, one.columns), []).append(one)
+    adds = kind != "present" and column == "all" and all(map(variances_add, flows.values()))
     return {"kind": kind, "column": column, "value": value if column != "all" else None, "adds": adds}
 
 

@@ -74,7 +74,8 @@ def _groups(counts: Sequence[CountsOf], rows: Any) -> tuple[list[dict[str, Any]]
         own = None
         if one.estimate is not None:
             group["values"] = values
-            own = [[round(count, 1), half] for count, half in zip(measured, halves, strict=True)]
+            pairs = zip(measured, halves, strict=True)
+            own = [None if count is None else [round(count, 1), half] for count, half in pairs]
         group["own"].append(own)
     groups = [group for group in found.values() if group["values"]]
     for group in groups:

@@ -357,7 +357,7 @@ def _error_facts(one: Verdict, size: int, beside: str | None, *, is_first_unknow
     return {
         "use": one.use,
         "said": said,
-        "unknown": is_first_unknown,
+        "unknown": one.why if is_first_unknown else None,
         "off": off,
         "by": by,
         "as_of": one.as_of,
