@@ -122,6 +122,7 @@ LIFE = """
 ROUND = """
     simulate evictions --steps 2 --out example
     demo --steps 2 --out look
+    sample look/releases --where "non_payment and rent >= 1000" --rows 5 --out part.csv
     up --init desk example/dpstream.toml
     serve people add desk mia --role owner
     serve people add desk anna --role approver

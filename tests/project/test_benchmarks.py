@@ -18,7 +18,7 @@ LIST = RESULTS / "README.md"
 BARS = {
     "modules": 430,
     "lines_of_code": 67_000,
-    "tests_lines_of_code": 49_000,
+    "tests_lines_of_code": 50_000,
     "benchmarks_lines_of_code": 6_000,
 }
 made_by = pytest.importorskip("made_by", reason="the benchmarks are not here (an installed package)")

@@ -180,6 +180,7 @@ def answers(family: str, seed: int) -> Iterator[tuple[str, float, float]]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("family", RECIPES)
 def test_every_kind_of_answer_covers_and_half_of_its_interval_does_not(family: str) -> None:
     """200 seeds. A stream's intervals share noise, so its share of those that hold the truth is one number. The mean

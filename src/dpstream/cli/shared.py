@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _PLAIN_WIDTH = 100
 _CONFIG = "dpstream.toml"
+#: Longer names of files would fill the lines that say what to type.
+_SHORT = 20
 _SCREENS = Path(__file__).with_name("screens.j2")
 _RULE = re.compile("-+:?")
 _NUMBER = re.compile(r"unknown|inf|nan|-?[0-9][0-9,.]*(e[+-][0-9]+)?")
@@ -138,7 +140,8 @@ def print_facts(block: str, facts: Any, *, as_json: bool = False, wrap: bool = F
 
     known = facts if isinstance(facts, dict) else {"entries": facts}
     given, out = click.get_current_context().params.get("config") or _CONFIG, console()
-    more["file"] = "" if given == _CONFIG else f" {shlex.quote(given)}"
+    named = shlex.quote(given) if len(given) <= _SHORT else "CONFIG"
+    more["file"] = "" if given == _CONFIG else f" {named}"
     for line in Words(_SCREENS).lines(block, **{**known, **more}):
         if not isinstance(line, str):
             _print_markdown(line)

@@ -484,6 +484,11 @@ class Output:
         "(`measurements.ndjson`).",
         reason="the guarantee covers them; readers compute errors",
     )
+    model: bool = option(
+        True,
+        meaning="Publish each step's model (`model.json`).",
+        reason="the guarantee covers it",
+    )
     sink: str = option(
         "folder",
         meaning="Where tables go besides the folder: the newest to a database, files to a bucket, NDJSON to stdout, "
@@ -524,6 +529,7 @@ class Output:
             full_every=self.full_every,
             approve=self.approve,
             measurements=self.measurements,
+            model=self.model,
             may_change=self.may_change,
         )
 

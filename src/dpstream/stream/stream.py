@@ -448,6 +448,7 @@ class Stream:
         self._require_step(self.last_step + 1)
         # Before the reservation: what the rules for keys refuse leaves no trace.
         admitted = self._admission.admit(granted, f"step {batch_id!r}")
+        del granted  # with what the fingerprint was made of
         reservation, held = self._reserve(batch_id, content, place)
         # The state is in the object only while it is the committed one: whatever stops the step, at whatever
         # point, the next one reads the store again.

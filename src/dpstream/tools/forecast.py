@@ -22,7 +22,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness
 from dpstream.stream.declared import counted_records
 from dpstream.stream.release.verdicts import INVENTED, Verdict, verdicts_from
-from dpstream.tools.choosing import check_size
+from dpstream.tools.choosing import NO_DIFFERENCE, check_size
 from dpstream.tools.errors.contract import FamilySimulation, Guess, InventedTable, Observation, seed_of
 from dpstream.tools.errors.simulation import observations
 from dpstream.tools.evaluate.array_types import Floats
@@ -74,11 +74,11 @@ class Forecast:
 
     @property
     def says_little(self) -> bool:
-        """Whether a uniform table would err as little in half of the widest marginals."""
+        """Whether a uniform table would be as good (``NO_DIFFERENCE``) in half of the widest marginals."""
         widest = max((len(marginal.columns) for marginal in self.marginals), default=0)
         pairs = zip(self.marginals, self.uniform, strict=True)
         ratios = [one.error / alike for one, alike in pairs if len(one.columns) == widest and alike]
-        return bool(ratios) and median(ratios) >= 1
+        return bool(ratios) and median(ratios) * (1 + NO_DIFFERENCE) >= 1
 
     def verdicts(self, records: str) -> tuple[Verdict, ...]:
         """What the table is fit for; ``records``: what its records are called."""

@@ -289,6 +289,7 @@ class Categorical(Column):
         joined = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
         joined = joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
         distinct, positions = arrow.dictionary_parts(joined)
+        del chunks, joined  # as large as the step
         may = self.codes_of_dictionary(distinct, null_values)[:-1] == OUTSIDE
         may &= pc.binary_length(distinct).to_numpy(zero_copy_only=False) <= MAX_BYTES
         may &= ~pc.match_substring_regex(distinct, _NEVER).to_numpy(zero_copy_only=False)

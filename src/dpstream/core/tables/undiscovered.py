@@ -73,14 +73,14 @@ class Undiscovered:
         ]
         return cls(*map(tuple, zip(*found, strict=True)))
 
-    def words(self, key: bytes) -> NDArray[np.int64] | None:
+    def words(self, key: bytes) -> NDArray[np.int64]:
         """Two integers a column for each record: keyed hashes of its values; zeros where it has none."""
         parts = []
         for texts, places in zip(self.texts, self.places, strict=True):
             hashes = np.zeros((len(texts) + 1, 2), np.int64)
             hashes[:-1] = owner_words(hash_values(texts, key))
             parts.append(hashes[places])
-        return np.concatenate(parts, axis=1) if parts else None
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def number(self, codes: Codes, rows: NDArray[np.int64], schema: Schema) -> None:
         """Write the numbers of the records' texts into these rows of codes, in place of the code of ``other``."""
@@ -95,7 +95,8 @@ class Undiscovered:
         for texts, places in zip(self.texts, self.places, strict=True):
             chosen = places if admitted is None else places[admitted]
             counts = np.bincount(chosen[chosen >= 0], minlength=len(texts)).astype(np.int64)
-            found.append((texts.filter(pa.array(counts > 0)), counts[counts > 0]))
+            held = counts > 0
+            found.append((texts, counts) if held.all() else (texts.filter(pa.array(held)), counts[held]))
         return tuple(found)
 
 

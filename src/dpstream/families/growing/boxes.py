@@ -90,7 +90,12 @@ class MWEMPGMBox(BlackBox[ModelTable]):
         """See ``BlackBox.run``: every marginal that was measured."""
         plan = self.recipe.calibrate(self.workload, budget, Event("replace"))
         made = plan.run(_Counted(self.reads, data), "net", randomness)
-        return BoxRun(ModelTable(made.model), made.outputs)
+        return BoxRun(ModelTable(made.model), made.outputs, made.measurements)
+
+    def following(self, made: BoxRun[ModelTable], before: ModelTable) -> ModelTable:
+        """The release before, moved towards what was measured by as much as is signal."""
+        records, recipe = made.released.model.total, self.recipe
+        return before.moved(made.measured, records, recipe.iterations, recipe.max_cells)
 
     def numbers(self) -> tuple[int, int]:
         """See ``BlackBox.numbers``."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TYPES = {"sc:Float": "number"}
 _VALUES: dict[str, dict[str, Any]] = {
     "kind": {"enum": ["came", "left", "present"]},
-    "status": {"pattern": "exact|least squares|not known|from step [0-9]+"},
+    "status": {"pattern": "exact|approximate|least squares|not known|from step [0-9]+"},
 }
 
 

@@ -27,7 +27,7 @@ from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.released_verdicts import table_measured, when_measured
 from dpstream.tools.folder.descriptors import descriptors
-from dpstream.tools.folder.page import page_facts
+from dpstream.tools.folder.page import figure, page_facts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -82,7 +82,7 @@ def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
         return there
     standing = [int(entry["step"]) for entry in entries if entry["state"] != "withdrawn"]
     release = PublicRelease(folder, (readable or standing or [int(entries[-1]["step"])])[-1])
-    counts, left = published_counts(release) if standing else ([], [])
+    counts, left, flowing = published_counts(release) if standing else ([], [], [])
     rows = to_rows(counts)
     later = any(one.estimate is not None and one.estimate.began for one in counts)
     facts = {
@@ -96,7 +96,7 @@ def explaining_files(folder: Path, config: Config) -> dict[str, bytes]:
     made = {
         COUNTS: data,
         **descriptors(config, folder, data),
-        PAGE: _said("page.html", {**facts, **page_facts(release, counts, rows)}),
+        PAGE: _said("page.html", {**facts, **page_facts(release, counts, flowing)}),
         README: _said("readme.txt", facts),
     }
     return {name: made[name] for name in _FILES}
@@ -166,6 +166,7 @@ def _templates() -> Environment:
     )
     made.filters |= {
         "lines": _lines,
+        "figure": figure,
         "sql": lambda text: text.replace("'", "''"),
         "json": lambda text: json.dumps(text, ensure_ascii=False),
     }
