@@ -427,7 +427,8 @@ def targets(grid: Grid, cells: Cells, methods: Sequence[str]) -> Iterator[Line]:
     step. Targets: AvgWE 1.75 times (shuffled) or 2.25 times (drifting). Along: mean
     ratio to AIM at the ends of fifths (2.5). ms: CPU of a step. "/print": over the better one of the paper's
     baseline and proposed columns (0.2 to epsilon 1, 0.25 beyond). Along, selection and age: the same ratio
-    of the model without noise. To it: ratios to DP-STabS from 5 % of the stream on. + a target is met, - is missed."""
+    of the model without noise, newest marginals first (the default moves old ones to newer columns, so it can be nearer
+    than age). To it: ratios to DP-STabS from 5 % of the stream on. + a target is met, - is missed."""
     met: dict[str, list[bool]] = {}
     for stream, budget in cells:
         default, ceiling, dpstabs = (grid.of(stream, x, budget) for x in ("default", "offline", "dpstabs"))
