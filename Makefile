@@ -72,9 +72,12 @@ torture: $(DEV) ## thousands of random faults in random small streams (POINTS=30
 	  $(if $(MINUTES),--minutes $(MINUTES)) $(if $(POSTGRES),--postgres $(POSTGRES))
 	DPSTREAM_KILL_STRIDE=1 $(BIN)/pytest -q -n $(JOBS) --timeout 900 tests/streams/test_faults.py tests/service/desk/test_worker_killed.py
 
-versions: $(DEV) ## the wheel with the oldest, pinned and newest versions (ONLY="oldest pinned"; a few minutes); peers of the benchmarks
+versions: $(DEV) ## the wheel with the oldest, pinned and newest versions (ONLY="oldest pinned"; a few minutes); peers of the benchmarks; validators of folders
 	$(BIN)/python tests/project/versions.py $(ONLY)
 	DPSTREAM_PEERS=1 $(BIN)/pytest -q tests/evaluate/test_papers.py -k peers
+	$(BIN)/uv venv -q --clear $(VENV)/validators
+	$(BIN)/uv pip install -q --python $(VENV)/validators --require-hashes -r requirements/validators.txt
+	DPSTREAM_VALIDATORS=$(VENV)/validators/bin/python $(BIN)/pytest -q tests/cli/test_explained_folder.py -k validators
 
 browser: ## install Chromium (Debian, Ubuntu) for the tests of the HTML report, which skip without one
 	@command -v chromium chromium-browser google-chrome >/dev/null || { \
@@ -116,6 +119,7 @@ docs: $(DEV) ## build the documentation into site/ (SERVE=1: serve it on this ma
 lock: $(DEV) ## rewrite the hash-pinned lock files (UPGRADE=1: with newer versions)
 	$(LOCK) --extra dev pyproject.toml -o requirements/dev.txt
 	$(LOCK) --extra spark -c requirements/dev.txt pyproject.toml -o requirements/spark.txt
+	$(LOCK) --group validators -o requirements/validators.txt
 	$(LOCK) --group connect -c requirements/spark.txt -o requirements/spark-connect.txt
 	$(LOCK) --group build -c requirements/dev.txt pyproject.toml -o requirements/run.txt
 	$(LOCK) --extra plot --extra service --group build -c requirements/dev.txt pyproject.toml -o requirements/service.txt

@@ -1,6 +1,6 @@
 """What ``dpstream plan`` predicts beside the true errors: the default mechanism on the committed streams.
 
-    python benchmarks/forecast.py [--streams LIST] [--coarse] [--result FILE]
+    python benchmarks/forecast.py [--streams LIST] [--coarse] [--jobs N] [--result FILE]
 
 Predicted: the standard errors of plan's first screen, from a file with guesses and no data. Guesses are right to two
 digits; with ``--coarse`` they are 1, 3, 10, 30, ...
@@ -14,7 +14,9 @@ from __future__ import annotations
 
 import tempfile
 import time
-from itertools import combinations
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from itertools import combinations, repeat
 from pathlib import Path
 from statistics import median
 
@@ -51,20 +53,16 @@ def right(records: float) -> int:
     return max(1, round(float(f"{records:.2g}")))
 
 
-def predicted(config: Config, steps: int) -> dict[str, float]:
-    """Of the number of records, and of a cell in half of the columns and of the pairs, in records."""
-    made = forecast(config, steps)
-    errors = {width: [x.error for x in made.marginals if len(x.columns) == width] for width in (1, 2)}
-    return {"total": made.total, **{NAMES[width]: median(known) for width, known in errors.items() if known}}
-
-
-NAMES = {1: "columns", 2: "pairs"}
+def medians(total: float, cells: list[float], columns: int) -> dict[str, float]:
+    """The total's error, and that of a cell in half of the columns, which come first, and in half of the pairs."""
+    parts = {"columns": cells[:columns], "pairs": cells[columns:]}
+    return {"total": total, **{name: median(errors) for name, errors in parts.items() if errors}}
 
 
 def true(stream: str, config: Config) -> dict[str, float]:
-    """The same of releases, against the true tables."""
+    """Errors of releases against the true tables."""
     columns = range(len(facts(stream).domain))
-    cliques = [clique for width in NAMES for clique in combinations(columns, width)]
+    cliques = [clique for width in (1, 2) for clique in combinations(columns, width)]
     squares: list[list[float]] = []
     began = time.process_time()
     for run in range(MOST):
@@ -80,11 +78,16 @@ def true(stream: str, config: Config) -> dict[str, float]:
                 cells = [float(np.mean((np.asarray(b, float) - a) ** 2)) for a, b in pairs]
                 squares.append([(release.total - moment.table.records) ** 2, *cells])
     total, *cells = np.sqrt(np.mean(squares, axis=0)).tolist()
-    widths = {
-        name: [error for error, clique in zip(cells, cliques, strict=True) if len(clique) == width]
-        for width, name in NAMES.items()
-    }
-    return {"total": total, **{name: median(errors) for name, errors in widths.items() if errors}}
+    return medians(total, cells, len(columns))
+
+
+def compared(stream: str, guess: Callable[[float], int]) -> list[tuple[str, float, float]]:
+    """Each use with its predicted and its true error, in records."""
+    with tempfile.TemporaryDirectory() as folder:
+        config = configuration(stream, "default", "1", Path(folder), guess)
+        made, found = forecast(config, facts(stream).steps), true(stream, config)
+    said = medians(made.total, [one.error for one in made.marginals], len(facts(stream).domain))
+    return [(use, said[use], error) for use, error in found.items() if error > 0 and use in said]
 
 
 def main() -> None:
@@ -92,22 +95,20 @@ def main() -> None:
     parser = documented_parser(__doc__)
     parser.add_argument("--streams", nargs="+", default=f"{TUNED_ON} {LOOKED_AT} {NEW}".split())
     parser.add_argument("--coarse", action="store_true")
+    parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--result", type=Path)
     asked = parser.parse_args()
     lines = ["| stream | of | predicted | true | predicted / true |  |", "|---|---|---:|---:|---:|---|"]
     close: dict[str, list[bool]] = {"known": [], "new": []}
-    for stream in filter(is_there, asked.streams):
-        kind = "new" if stream in NEW.split() else "known"
-        with tempfile.TemporaryDirectory() as folder:
-            config = configuration(stream, "default", "1", Path(folder), coarse if asked.coarse else right)
-            said, found = predicted(config, facts(stream).steps), true(stream, config)
-        for use, error in found.items():
-            if error > 0 and use in said:
-                ratio = said[use] / error
-                close[kind].append(1 / WITHIN <= ratio <= WITHIN)
-                mark = "" if close[kind][-1] else "!"
-                name = f"{stream}{' (new)' * (kind == 'new')}"
-                lines.append(f"| {name} | {use} | {said[use]:.3g} | {error:.3g} | {ratio:.2f} | {mark} |")
+    streams = list(filter(is_there, asked.streams))
+    with ProcessPoolExecutor(asked.jobs) as pool:
+        guess = coarse if asked.coarse else right
+        for stream, made in zip(streams, pool.map(compared, streams, repeat(guess)), strict=True):
+            kind = "new" if stream in NEW.split() else "known"
+            for use, said, error in made:
+                close[kind].append(1 / WITHIN <= said / error <= WITHIN)
+                mark, name = "" if close[kind][-1] else "!", f"{stream}{' (new)' * (kind == 'new')}"
+                lines.append(f"| {name} | {use} | {said:.3g} | {error:.3g} | {said / error:.2f} | {mark} |")
                 print(lines[-1], flush=True)
     words = [f"{sum(marks)} of {len(marks)} on {kind} streams" for kind, marks in close.items()]
     show_result(

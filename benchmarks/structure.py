@@ -28,8 +28,8 @@ WORDS = re.compile(
     r"\b(?:tabular|panel|panels|points|growing|dpstabs|DPStabs|pooled|Pooled|baseline|Baseline|pmwg|PMWG|scheduler|improver"
     r"|erm|classifiers?|PeoplePlan|PeopleSynthesis|PointsStream|PlacedSynthesis|ClassifierRelease)\b"
 )
-#: Where families may be named: their own folders, the namespaces of their recipes, checks and the audit.
-FREE = ("families", "checks", "tabular", "panel", "points", "growing")
+#: Where families may be named: their own folders, the namespaces of their recipes, and the audit.
+FREE = ("families", "tabular", "panel", "points", "growing")
 AUDIT = "dpstream.tools.audit"
 LAB = HERE / "lab" / "src" / "dpstream_lab"
 #: The registry of the evaluations and report pages of families: its folders are free too (``tool_folders``).

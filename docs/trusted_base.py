@@ -74,6 +74,8 @@ PUBLIC_NAMES: Mapping[str, frozenset[str]] = {
         "core.tables.counting": "count_marginals check_cells",
         "core.tables.keyed_reading": "KeyRules",
         "core.tables.multiset_hash": "MultisetHash",
+        # A relay of a batch that its caller has already.
+        "core.tables.undiscovered": "DiscoveringBatch",
         "io.sources.calendar": "CalendarPeriods DayPeriods EVERY Grid MonthPeriods StepNumbers day_number period_grid "
         "CALENDAR_PERIODS period_number",
         "io.sources.file_opening": "UnreadableError",

@@ -30,7 +30,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.privacy.entropy import Entropy
 
 # Helpers of several folders are imported by their names.
-_FOLDERS = ("cli", "config", "evaluate", "growing", "project", "sources", "spark", "streams")
+_FOLDERS = ("cli", "config", "evaluate", "faults", "growing", "project", "sources", "spark", "streams")
 _HELPERS = (*_FOLDERS, "service/desk", "service/pages", "service/releases")
 sys.path[:0] = [str(Path(__file__).parent / folder) for folder in (".", *_HELPERS)]
 # What makes pages of the documentation is tested, too, and what measures.

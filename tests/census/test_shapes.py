@@ -23,6 +23,7 @@ from dpstream.families.census.cohorts import (
     projected,
     raked,
 )
+from dpstream.families.census.signal import Signal
 from dpstream.families.census.totals_filter import LevelTotal
 from dpstream.mechanisms.followed_cells import MeasuredCells
 
@@ -148,7 +149,9 @@ def test_a_column_that_has_lost_a_value_can_be_raked_to() -> None:
 def test_a_damaged_tracker_is_refused() -> None:
     tracker = ShapeTracker.fresh(CELLS)
     tracker.add(3, [Measurement((0, 1), np.arange(6.0), 1.0)], 15.0)
-    state = CensusState(Attrition.fresh(DOMAIN), levels=[Level(LevelTotal.fresh(10.0), tracker)])
+    state = CensusState(
+        Attrition.fresh(DOMAIN), Signal.fresh(len(DOMAIN)), levels=[Level(LevelTotal.fresh(10.0), tracker)]
+    )
     packed = pack(state)
     again = unpack(packed, CELLS).levels[0].tracker
     for own, back in zip(tracker.estimates(9), again.estimates(9), strict=True):

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.checks import check_black_box
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Budget, DiscreteLaplace, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.growing import Counts, Database, OwnMechanism, SmallDB
+from dpstream_lab.conformance import check_black_box
 
 DOMAIN = Domain(("a", "b"), (2, 3))
 WORKLOAD = Workload.all_k_way(DOMAIN, 2)

@@ -176,6 +176,13 @@ def test_ten_percent_are_no_difference() -> None:
     assert judged(1.05).words.endswith("other is as good within 10 %.")
     assert judged(3.0).words.endswith("that of other is 3 times as large.")
     assert "On uniform, independent columns other would be better" in judged(1.2, 0.5).words
+    # A table that is at most 10 % nearer than a uniform one says no more than its number of records.
+    for trivial, little in ((1.05, True), (1.2, False)):
+        known = [
+            MechanismErrors(name, "correlated", x, 0.1, 0.1, {}, (x,))
+            for name, x in (("own", 1.0), ("uniform", trivial))
+        ]
+        assert choosing._says_little(judged(3.0), known).words.endswith(choosing.LITTLE) == little
 
 
 def test_every_family_says_what_its_alternatives_are(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def test_a_classifier_runs_from_a_file_through_the_verbs(tmp_path: Path) -> None
     page = dpstream("statement", made).output
     assert "by which paid can be guessed from zip, age" in page
     assert "A synthetic table" not in page
-    for options in (("--rows", "2"), ("--seed", "1"), ("--draws", "2")):
+    for options in (("--rows", "2"), ("--seed", "1")):
         drawn = dpstream("sample", made, "--step", "4", *options, "--out", tmp_path / "drawn.csv", code=2)
         assert "neither records nor counts" in drawn.stderr
     dpstream("sample", made, "--step", "4", "--out", tmp_path / "drawn.csv")

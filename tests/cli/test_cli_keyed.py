@@ -106,7 +106,7 @@ def test_a_watched_file_of_stays_is_compared_whenever_it_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from dpstream import project
-    from dpstream.cli import watch as watching
+    from dpstream.cli import run as watching
 
     def take(_source: object, recheck: bool) -> tuple[bool, int]:
         asked.append(recheck)

@@ -53,7 +53,8 @@ def test_no_test_between_two_gaussians_beats_the_bound(rho: str) -> None:
 def test_a_stream_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = budgeted(tmp_path, 'epsilon = "0.5"\nhorizon = 8', steps=3)
     dpstream("run", config, "--until", 2)
-    asked = ("statement", config, "--contact", "data@example.org <Ann>")
+    rewrite(config, "[budget]", '[statement]\ncontact = "data@example.org <Ann>"\n[budget]')
+    asked = ("statement", config)
     page = dpstream(*asked).stdout
     for words in (
         "2 tables are published of 8 that are planned. The newest one is made from all records up to step 2.",
@@ -74,9 +75,9 @@ def test_a_stream_under_way(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_files(tmp_path: Path) -> None:
-    config = make(tmp_path, 1)
+    config = rewrite(make(tmp_path, 1), "[budget]", '[statement]\ncontact = "<script>"\n[budget]')
     out = tmp_path / "s.html"
-    assert dpstream("statement", config, "--out", out, "--contact", "<script>").stdout == f"wrote {out}\n"
+    assert dpstream("statement", config, "--out", out).stdout == f"wrote {out}\n"
     page = out.read_text(encoding="utf-8")
     assert not [one for _, attributes in Page(out).attributes for one in attributes if one in ("src", "href")]
     assert "<script" not in page

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from cli_stream import dpstream, make, released, status, write_step
 
-from dpstream.cli import watch as watch_module
+from dpstream.cli import run as watch_module
 from dpstream.io.sources import FileSource, SourceOptions
 
 Action = Callable[[], None]

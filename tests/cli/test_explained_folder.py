@@ -6,7 +6,9 @@ import base64
 import hashlib
 import html
 import json
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import duckdb
@@ -14,7 +16,7 @@ import numpy as np
 import pandas
 import pytest
 from cli_stream import dpstream, make
-from small_configs import rewrite
+from small_configs import DEFAULTS, KEYED, PANELS, POINTS, rewrite, write_config
 
 import dpstream as dp
 
@@ -159,12 +161,161 @@ def test_descriptors_name_files_that_are_there_with_their_columns(config: Path) 
             assert not told.get("required") or not table[name].isna().any()
             if field["type"] in ("number", "integer"):
                 assert pandas.api.types.is_numeric_dtype(table[name])
-    for name, sets in zip(("records", "counts"), croissant["recordSet"], strict=True):
-        assert sets["@id"] == name
-        (source,) = {field["source"]["fileObject"]["@id"] for field in sets["field"]}
+    by_name = {one["@id"]: one for one in croissant["recordSet"]}
+    assert list(by_name) == ["records", "counts", "values/zip", "values/kind"]
+    assert by_name["values/zip"]["data"] == [{"values/zip/value": value} for value in "abc"]
+    for name in ("records", "counts"):
+        (source,) = {field["source"]["fileObject"]["@id"] for field in by_name[name]["field"]}
         (file,) = (one for one in croissant["distribution"] if one["@id"] == source)
         data = (folder / file["contentUrl"]).read_bytes()
         assert (file["sha256"], file["contentSize"]) == (hashlib.sha256(data).hexdigest(), f"{len(data)} B")
     places = [one["dcat:downloadURL"]["@id"] for one in catalog["dcat:distribution"]]
     assert "counts.csv" in places
     assert all((folder / place).is_file() for place in places)
+    # The statement says the same, but for the day on which it is made.
+    for form, there in (("croissant", croissant), ("dcat", catalog)):
+        said = json.loads(dpstream("statement", config, "--format", form).stdout)
+        assert (said.pop("datePublished", None) or said.pop("dct:issued")) is not None
+        assert said == there
+
+
+def test_a_number_and_its_error_are_the_same_wherever_they_stand(tmp_path: Path) -> None:
+    """In the manifest, in the report, by ``dpstream measured`` and in counts.csv; of the number of records where
+    periods and epochs overlap, too."""
+    config = make(tmp_path, 5)
+    config.write_text(config.read_text() + '[accuracy]\nheadline = ["zip"]\nperiods = "2 steps"\n')
+    dpstream("run", config)
+    folder, page = tmp_path / "releases", tmp_path / "report.html"
+    dpstream("report", config, "--out", page)
+    text = " ".join(html.unescape(re.sub(r"<[^>]+>", " ", page.read_text())).split())
+    rows = pandas.read_csv(folder / "counts.csv", dtype={"value": str}).fillna({"value": ""})
+    rows = rows[(rows["kind"] == "present") & (rows["to"] == 5)]
+    rows["half"] = (rows["high95"] - rows["low95"]) / 2
+    (number,) = rows[rows["column"] == "all"].to_dict("records")
+    manifest = dp.read(folder).manifest()
+    assert number["count"] == pytest.approx(manifest["rows"], abs=0.5)
+    assert number["standard_error"] == pytest.approx(manifest["accuracy"]["total_standard_error"], abs=0.001)
+    assert f"{number['count']:.0f}, give or take {2 * number['standard_error']:.0f}" in text
+    assert f"with a standard error of {number['standard_error']:.3g}" in text
+    assert set(rows["column"]) == {"all", "zip", "paid", "kind"}
+    known = next(
+        one for one in json.loads(dpstream("measured", folder, "--json").stdout) if not one["columns"]
+    )
+    assert known["standard_error"] == pytest.approx(number["standard_error"], abs=0.001)
+    for column, own in rows[rows["column"] != "all"].groupby("column"):
+        cells = json.loads(dpstream("measured", folder, "--column", column, "--json").stdout)["cells"]
+        for row, cell in zip(own.to_dict("records"), cells, strict=True):
+            found = [cell[name] for name in ("measured", "low", "high")]
+            assert found == pytest.approx([row[name] for name in ("count", "low95", "high95")], abs=0.001)
+            assert f" measured {row['count']:.0f} ± {row['half']:.0f} " in text, (column, row)
+
+
+#: Every type of column, with missing values in most.
+TYPES = {
+    "zip": 'categorical"\nvalues = ["a", "b"]\nother = "elsewhere"\nmissing = "unknown',
+    "paid": 'boolean"\nmissing = "missing',
+    "rooms": 'integer"\nedges = [0, 2, 9]\nmissing = "missing',
+    "rent": 'real"\nedges = [0, 500, 4000]\nmissing = "missing',
+    "filed": 'date"\nedges = ["2024-01-01", "2024-02-01", "2024-03-01"]\nmissing = "missing',
+    "seen": 'datetime"\nedges = ["2024-01-01T00:00", "2024-02-01T00:00", "2024-03-01T00:00"]\nmissing = "missing',
+}
+EVERY_TYPE = "".join(f'[schema.columns.{name}]\ntype = "{rest}"\n' for name, rest in TYPES.items())
+OPEN = (
+    '[schema.columns.zip]\ntype = "categorical"\nvalues = "discover"\npattern = ["[a-z]"]\nother = "rest"\n'
+)
+LEVELS = (
+    '[schema.columns.zip]\ntype = "categorical"\nvalues = ["a", "b", "c"]\n'
+    '[schema.levels]\nplace = { columns = ["region", "zip"], file = "places.csv" }\n'
+)
+#: What a folder of releases may be of, beside the default.
+KINDS: dict[str, dict[str, str]] = {
+    "table": {"columns": EVERY_TYPE},
+    "census": {**KEYED["census"], "columns": EVERY_TYPE},
+    "discovered": {"columns": OPEN, "budget": 'epsilon = "100"'},
+    "levels": {"columns": LEVELS, "rest": '[accuracy]\nheadline = ["place"]\n'},
+    "panel": PANELS["panel-window"],
+    "points": POINTS["points"],
+}
+
+
+def published(folder: Path, kind: str, form: str) -> Path:
+    """The releases of three steps of a stream of this kind."""
+    parts = {**DEFAULTS, **KINDS[kind]}
+    parts["source"] = parts["source"].replace("end = 9", "end = 3")
+    config = write_config(folder, **{**parts, "rest": parts["rest"] + f'[output]\nformat = "{form}"\n'})
+    (folder / "places.csv").write_text("region,zip\nnorth,a\nnorth,b\nsouth,c\n")
+    drawn, rows = np.random.default_rng(7), 150
+    frame = pandas.DataFrame({"step": np.repeat([1, 2, 3], rows // 3)})
+    frame["id"] = frame["person"] = [f"r{row}" for row in range(rows)]
+    if kind == "panel":
+        frame["person"] = [f"p{row % 50}" for row in range(rows)]
+    days = pandas.to_datetime("2024-01-01") + pandas.to_timedelta(drawn.integers(0, 59, rows), "D")
+    values = {"zip": drawn.choice(["a", "b", "c"], rows), "paid": drawn.choice(["true", "false"], rows)}
+    values |= {"rooms": drawn.integers(0, 9, rows).astype(str), "rent": drawn.uniform(0, 4000, rows).round(2)}
+    values |= {"filed": days.strftime("%Y-%m-%d"), "seen": days.strftime("%Y-%m-%dT08:00")}
+    for name, column in {**values, "kind": drawn.choice(["x", "y"], rows)}.items():
+        holes = drawn.random(rows) < (0.2 if 'missing = "' in parts["columns"] else 0)
+        frame[name] = np.where(holes, "", np.array(column, dtype=str))
+    wanted = [
+        name for name in frame if re.search(rf'columns\.{name}\]|_column = "{name}"', config.read_text())
+    ]
+    (folder / "data").mkdir()
+    frame[wanted].to_csv(folder / "data/1.csv", index=False)
+    dpstream("run", config)
+    return folder / "releases"
+
+
+#: Frictionless checks the package; ML Commons' reader loads the records.
+CHECK = """
+import json, sys, warnings
+import frictionless, mlcroissant
+for folder in sys.argv[1:]:
+    report = frictionless.Package(f"{folder}/datapackage.json").validate()
+    if not report.valid:
+        sys.exit(f"{folder}: {report.flatten(['type', 'note'])[:3]}")
+    read = mlcroissant.Dataset(f"{folder}/croissant.json")
+    text = lambda value: value.decode() if isinstance(value, bytes) else value
+    sets = [one["@id"] for one in json.load(open(f"{folder}/croissant.json"))["recordSet"]]
+    rows = {name: [list(map(text, row.values())) for row in read.records(name)] for name in sets}
+    print(json.dumps(rows, default=str))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    "DPSTREAM_VALIDATORS" not in os.environ, reason="Frictionless, mlcroissant: make versions"
+)
+def test_validators_read_every_kind_of_folder(tmp_path: Path) -> None:
+    """Frictionless finds no error, and mlcroissant loads the table and the counts as they are, null for null. The
+    control: a kind of count that is not in the list."""
+    cases = [("table", "csv"), *((kind, "parquet") for kind in KINDS)]
+    folders = [published(tmp_path / f"{kind}.{form}", kind, form) for kind, form in cases]
+
+    def checked(*folders: Path) -> subprocess.CompletedProcess[str]:
+        command = [os.environ["DPSTREAM_VALIDATORS"], "-c", CHECK, *map(str, folders)]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    done = checked(*folders)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    for folder, (kind, form), line in zip(folders, cases, done.stdout.splitlines(), strict=True):
+        croissant = json.loads((folder / "croissant.json").read_text())
+        loaded, table = json.loads(line), dp.read(folder).table(ids=True)
+        columns = list(zip(*loaded["records"], strict=True))
+        assert len(columns) == table.num_columns
+        assert len(loaded["records"]) == table.num_rows > 50
+        missing = [sum(value in (None, "NaT") or value != value for value in column) for column in columns]
+        assert missing == [column.null_count for column in table.columns], kind
+        assert (sum(missing) > 0) == ("missing =" in KINDS[kind].get("columns", "")), kind
+        counts = pandas.read_csv(folder / "counts.csv")
+        assert len(loaded["counts"]) == len(counts)
+        if kind in ("table", "discovered", "levels"):
+            book = json.loads((folder / "codebook.json").read_text())
+            field = next(one for one in book["resources"][0]["schema"]["fields"] if one["name"] == "zip")
+            fields = {field["name"]: field for field in croissant["recordSet"][0]["field"]}
+            assert ("references" in fields["zip"]) == (form != "csv")
+            labels = {code["label"] for code in field["dpstream"]["codes"]} - {"unknown"}
+            assert [label for (label,) in loaded["values/zip"]] == field["constraints"]["enum"]
+            assert set(field["constraints"]["enum"]) == labels
+            assert len(labels) == 3 + (kind == "discovered")
+    rewrite(folders[0] / "counts.csv", '"came"', '"arrived"')
+    assert "constraint-error" in checked(folders[0]).stderr

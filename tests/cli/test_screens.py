@@ -5,6 +5,7 @@ Numbers are replaced by ``#``, runs of blanks by one. DPSTREAM_SCREENS=1 writes 
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shlex
@@ -20,6 +21,7 @@ from small_configs import PUBLIC, write_config, write_rows
 
 from dpstream.cli import main
 from dpstream.cli.main import BROUGHT
+from dpstream.cli.progress import StepProgress
 from dpstream.tools.audit import AuditFinding
 from dpstream.tools.simulate import Stock, simulate
 
@@ -41,7 +43,7 @@ RUN = """
     errors --runs 2
     measured releases
     report dpstream.toml
-    statement --out statement.html --contact desk@example.org
+    statement --out statement.html
     store check
     store compact
     advisory check releases
@@ -109,9 +111,18 @@ GROWING = """
     measured releases
     report dpstream.toml
 """
+#: Of each other family in the middle: two steps held, then approved, and the last one does not fit.
+LIFE = """
+    run --until 2
+    status
+    approve --all
+    run
+    status
+"""
 ROUND = """
     simulate evictions --steps 2 --out example
     demo --steps 2 --out look
+    sample look/releases --where "non_payment and rent >= 1000" --rows 5 --out part.csv
     up --init desk example/dpstream.toml
     serve people add desk mia --role owner
     serve people add desk anna --role approver
@@ -137,6 +148,7 @@ EXCEEDING = [
 ]
 CASES = dict.fromkeys(("evictions", "stock", "panel", "points", "census"), RUN)
 CASES |= {"held": HELD, "failed": FAILED, "ended": ENDED, "growing": GROWING, "round": ROUND}
+CASES |= {f"{kind}-life": LIFE for kind in ("stock", "panel", "points", "growing")}
 
 
 def test_every_screen_has_its_sentence() -> None:
@@ -151,6 +163,19 @@ def test_every_screen_has_its_sentence() -> None:
 def write_case(folder: Path, name: str) -> None:
     """The stream of a case."""
     if name == "round":
+        return
+    if name.endswith("-life"):
+        write_case(folder, name.removesuffix("-life"))
+        path, file = folder / "dpstream.toml", max(folder.glob("[cd]*a*/*.csv"))
+        text = path.read_text("utf-8")
+        text += "" if "[output]" in text else "[output]\n"
+        path.write_text(text.replace("[output]", "[output]\napprove = true"), encoding="utf-8")
+        text = file.read_text("utf-8").rstrip("\n")
+        if name == "growing-life":
+            for at in (2, 3):
+                file = file.with_name(f"{at}.csv")
+                file.write_text(text, encoding="utf-8")
+        file.write_text(re.sub(r",[^,]*$", ",?", text), encoding="utf-8")
         return
     if name == "growing":
         columns = '[schema.columns.smoker]\ntype = "boolean"\n'
@@ -232,3 +257,19 @@ def test_screens_are_short_and_as_they_were_read(
     if os.environ.get("DPSTREAM_SCREENS"):
         golden.write_text(text, encoding="utf-8")
     assert text == golden.read_text(encoding="utf-8")
+
+
+def test_progress_on_a_terminal_is_one_line_that_is_rewritten(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = io.StringIO()
+    monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("TERM", "xterm")
+    progress = StepProgress()
+    progress.expect(2)
+    for step in (1, 2):
+        progress.step(step, f"2024-W0{step}", 1000 * step, released=False)
+    progress.close()
+    line, after = terminal.getvalue().split("\n")
+    seen = re.sub(r"\x1b\[[\d;?]*\w|[━╸╺]", "", line.rsplit("\r", 1)[-1])
+    assert seen.split() == ["step", "2", "(2024-W02)", "2,000", "rows", "0:00:00"]
+    assert after.endswith("\x1b[1A\x1b[2K"), "it stays"

@@ -14,14 +14,12 @@ import pytest
 from numpy.typing import NDArray
 from small_configs import PAID, write_config
 
+from dpstream import ZCDP, Batch, Categorical, Config, PureDP, Record, Schema
 from dpstream.core.errors import ConfigError, StoreDamagedError, UnitError
-from dpstream.core.privacy import ZCDP, Noise, PureDP, Randomness, Record
-from dpstream.core.schema import Categorical, Schema
-from dpstream.io.sources.source_options import SourceOptions
-from dpstream.project import Config
+from dpstream.core.privacy import Noise, Randomness
+from dpstream.io.sources import SourceOptions
 from dpstream.project.base import base_facts, base_table, border, read_predecessor
 from dpstream.project.succession import draft_successor
-from dpstream.stream import Batch
 from dpstream.stream.predecessor_cost import Broken, base_words, together
 
 COLUMNS = (

@@ -15,10 +15,12 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, Randomness, Relay
 from dpstream.core.privacy.entries import Entry
 from dpstream.core.schema import Boolean, Categorical, Schema
+from dpstream.project import Config
 from dpstream.project.planning import describe
 from dpstream.project.statement import statement
 from dpstream.project.status import status_facts
 from dpstream.tools.errors.invented_tables import read_domain
+from dpstream.tools.evaluate import evaluate_run
 
 OPEN = '[schema.columns.zip]\ntype = "categorical"\nvalues = "discover"\nknown = ["a"]\nother = "rest"\n'
 DELTA = '[discovery]\ndelta = "1e-9"'
@@ -62,7 +64,7 @@ def test_a_text_that_means_null_is_never_invented(tmp_path: Path) -> None:
 def test_a_budget_may_end_before_the_source(tmp_path: Path) -> None:
     budget = 'epsilon = "1"\nhorizon = 3'
     config = load(tmp_path, columns=OPEN + PAID, source=WEEKS, budget=budget, rest=DELTA)
-    assert describe(config)["discovery"]["ends"] == [1, 2]
+    assert describe(config)["discovery"]["ends"] == [1, 3]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +118,14 @@ def test_a_frequent_value_enters_a_stream_with_its_noisy_count(tmp_path: Path) -
 
 def test_screens_say_the_delta_of_what_was_lost(tmp_path: Path) -> None:
     config = write_config(tmp_path, columns=OPEN + PAID, rest=DELTA)
-    write_rows(tmp_path, "1.csv", "step,zip,paid", [f"{step},a,true" for step in range(1, 10)])
+    rows = [f"{step},a,true" for step in range(1, 10)] + ["1,v-often,true"] * 500 + ["5,v-often,true"] * 500
+    write_rows(tmp_path, "1.csv", "step,zip,paid", rows)
     assert "loss so far epsilon = 1, delta = 1e-9" in invoked("run", config).stdout
+    # The page and the report hold numbers of before the value had a cell.
+    invoked("report", config, "--out", tmp_path / "report.html")
+    for page in ("report.html", "releases/index.html"):
+        assert "v-often" in (tmp_path / page).read_text("utf-8")
+    # In the truth the value has a code from the first step on: half of its records were published as ``other``.
+    assert 0.3 < evaluate_run(Config.load(config), judged=False).last.errors.tv[0] < 0.7
     for verb in (("status",), ("ledger", "show")):
         assert "epsilon = 1, delta = 1e-9" in invoked(*verb, config).stdout

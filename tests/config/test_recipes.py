@@ -13,13 +13,11 @@ from typing import Any
 import pytest
 from small_configs import load, of_mechanism
 
+from dpstream import Boolean, Config, Event, PureDP, Schema
 from dpstream.core.contracts import Option, RecipeContext, build, option
 from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
-from dpstream.core.privacy import Event, PureDP
-from dpstream.core.schema import Boolean, Schema
 from dpstream.families import registry
-from dpstream.project import Config
 from dpstream.project.config_draft import draft_config
 from dpstream.project.keys import section_of
 from dpstream.project.reader import Section

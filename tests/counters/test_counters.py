@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from dpstream.checks import NoiseTape, check_counter
+from dpstream.checks import NoiseTape
 from dpstream.checks.certificate import run_on_tape
 from dpstream.core.counters import (
     COUNTER_NAMES,
@@ -37,6 +37,7 @@ from dpstream.core.errors import (
     UnitError,
 )
 from dpstream.core.privacy import ZCDP, Budget, Event, Individual, PureDP, Randomness
+from dpstream_lab.conformance import check_counter
 
 UNITS = [Event(), Event("replace")]
 #: int64 values a cell that the state may hold after t ticks.

@@ -11,8 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 from dpstream.cli import main
+from dpstream.cli.demo import DEMO_MARKER, fresh_folder
 from dpstream.io.sinks import read_catalogue, read_manifest
-from dpstream.tools.demo import DEMO_MARKER, fresh_folder
 from dpstream.tools.evaluate import LABEL
 
 

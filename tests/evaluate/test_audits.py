@@ -44,7 +44,7 @@ from dpstream.families.growing.growing_facts import GrowingSynthesis
 from dpstream.families.tabular import DPStabs
 from dpstream.mechanisms.engine import Selector
 from dpstream.tools.audit import AuditFinding
-from dpstream.tools.audit.binomial import clopper_pearson
+from dpstream.tools.audit.attack import clopper_pearson
 from dpstream.tools.audit.configured import exact_counter
 from dpstream.tools.audit.controls import QuietNoise, quiet_counter
 from dpstream.tools.audit.door import as_it_is

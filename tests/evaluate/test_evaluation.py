@@ -14,11 +14,9 @@ import pytest
 from evaluated_runs import COLUMNS, NAMES, fingerprint, net, run, typical, write_run, write_step
 from small_configs import rewrite
 
+from dpstream import Boolean, Categorical, Config, Integer, Schema, Workload
 from dpstream.core.errors import ConfigError, DataError, StepError
-from dpstream.core.schema import Boolean, Categorical, Integer, Schema
-from dpstream.core.tables import Workload
 from dpstream.io.sinks import read_table as read
-from dpstream.project import Config
 from dpstream.tools import evaluate
 from dpstream.tools.evaluate import LABEL, true_steps
 from dpstream.tools.evaluate.evaluation import alike_as_missing, alike_together

@@ -99,7 +99,7 @@ def test_the_tables_of_a_census_are_read_and_drawn(finished: Callable[[str], Pat
     assert "3 manifests, 1 table:" in page.words
     # No command was run yet, but what was measured of columns has exact intervals.
     assert re.search(r"measured numbers are right to within [\d, to]+ records as of step", page.words)
-    assert "dpstream errors simulates it" in page.words
+    assert "error not known: run dpstream errors" in page.words
     assert len(page.data["heat"]["pairs"]) == 3
     assert set(page.bars) >= {"region", "sector"}
     for title in ("Two columns together", "Where it is weak"):

@@ -110,6 +110,31 @@ def test_hostile_labels_stay_labels(browser: Browser, folder: Path, tmp_path: Pa
     assert facts["frame"] == 360
 
 
+def test_the_page_of_a_folder_has_two_screens_and_a_keyboard(browser: Browser, folder: Path) -> None:
+    """On a telephone of 390 by 844 points; labels that do their worst stay labels, and nothing is loaded."""
+    page = folder / "releases" / "index.html"
+    assert page.stat().st_size < 300_000
+    browser.size(390, 844)
+    browser.asked.clear()
+    browser.complaints.clear()
+    browser.go(page.as_uri())
+    assert (browser.asked, browser.complaints) == ([page.as_uri()], [])
+    facts = browser.look()
+    assert [facts[name] for name in ("faint", "unnamed", "wide", "owned")] == [[], [], [], ""]
+    assert facts["scroll"] == facts["client"] == 390
+    assert browser.script("document.documentElement.scrollHeight") <= 2 * 844
+    reached = list[str]()
+    for _ in range(5):
+        browser.press("Tab", 9)
+        reached.append(browser.script("document.activeElement.id || document.activeElement.className"))
+    assert reached[:4] == ["column", "kind", "value", "scroll"]
+    browser.script("document.getElementById('column').focus()")
+    before = browser.script("document.getElementById('rows').innerText")
+    browser.press("ArrowDown", 40)
+    assert browser.script("document.getElementById('column').selectedIndex") == 1
+    assert browser.script("document.getElementById('rows').innerText") != before
+
+
 def test_dark_and_wide(browser: Browser, folder: Path, tmp_path: Path) -> None:
     page = write_report(folder / "releases", tmp_path / "r.html")
     light, dark = (look(browser, page, width=1200, dark=dark) for dark in (False, True))
@@ -239,19 +264,29 @@ def test_every_page_fits_a_phone_by_day_and_by_night(
             assert facts["slides"] == [[False, True], [True, False]], "two maps, one at a time"
 
 
-def test_a_table_of_changes_is_sorted_by_the_keyboard(browser: Browser, tmp_path: Path) -> None:
+@pytest.mark.parametrize("place", ["report", "folder"])
+def test_a_table_of_changes_is_sorted_by_the_keyboard(browser: Browser, tmp_path: Path, place: str) -> None:
     config = followed(tmp_path / "s")
     dpstream("run", config)
-    page = write_report(config, tmp_path / "r.html")
+    page = tmp_path / "s" / "releases" / "index.html"
+    if place == "report":
+        page = write_report(config, tmp_path / "r.html")
+    else:
+        browser.size(390)
+        browser.go(page.as_uri())
+        browser.until("document.querySelector('.sortable thead button') !== null")
+        assert browser.script("document.documentElement.scrollWidth") <= 390
+        assert browser.script("document.documentElement.scrollHeight") <= 2 * 844
     browser.size(1200)
     browser.go(page.as_uri())
-    browser.until("document.documentElement.dataset.ready === 'true'")
-    column = "[...document.querySelectorAll('.sortable tbody tr')].map((row) => Number(row.cells[1].dataset.value))"
+    browser.until("document.querySelector('.sortable thead button') !== null")
+    at = 1 if place == "report" else 3
+    column = f"[...document.querySelectorAll('.sortable tbody tr')].map((row) => Number(row.cells[{at}].dataset.value))"
     before = browser.script(column)
     for order, reverse in (("descending", True), ("ascending", False)):
-        browser.script("document.querySelectorAll('.sortable thead button')[1].focus()")
+        browser.script(f"document.querySelectorAll('.sortable thead button')[{at}].focus()")
         browser.press("Enter", 13)
         assert browser.script(column) == sorted(before, reverse=reverse)
-        sort = "document.querySelectorAll('.sortable thead th')[1].getAttribute('aria-sort')"
+        sort = f"document.querySelectorAll('.sortable thead th')[{at}].getAttribute('aria-sort')"
         assert browser.script(sort) == order
     assert browser.script("document.querySelectorAll('[aria-sort]').length") == 1

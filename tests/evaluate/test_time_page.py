@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,11 @@ from small_streams import small_stream
 import dpstream as dp
 from dpstream.core.privacy import Randomness
 from dpstream.io.sinks import released_schema
-from dpstream.stream import public_release
-from dpstream.stream.measured_counts import headlines
+from dpstream.stream import measured_counts, public_release
+from dpstream.stream.measured_counts import Compared, compared, headlines, published_counts
 from dpstream.stream.public_release import PublicRelease
 from dpstream.tools.evaluate.run_folder import released_codes
+from dpstream.tools.folder.page import page_facts
 from dpstream.tools.report import collect, time_page, write_report
 
 PLACES = ["north", "south", "east"]
@@ -73,6 +75,35 @@ def test_verdicts_hold_together_on_the_whole_page(release: PublicRelease, page: 
     assert "of 20 such pages about one may hold a wrong comparison" in page.words
 
 
+def test_the_folder_and_the_report_compare_whole_periods_that_follow_each_other(
+    release: PublicRelease, page: Page
+) -> None:
+    """Controls: a period before the last one that was withdrawn, and a last one that is cut."""
+    counts, _, flowing = published_counts(release)
+    facts = page_facts(release, counts, flowing)
+    verdicts = {row["name"]: row["seen"] for row in facts["changes"] if row["column"] == "place"}
+    words = {1: "higher than last period", -1: "lower than last period"}
+    assert verdicts == {"north": 0, "south": 1, "east": -1}
+    for row in facts["changes"]:
+        if row["column"] == "place":
+            said = f"no difference can be seen (± {round(14 * row['width'])} a period)"
+            assert cells(page)[row["name"]][-1] == words.get(row["seen"], said)
+            later = release.flow(["place"], 9, 10, events="came").values[PLACES.index(row["name"])]
+            assert row["last"] == later / 14
+    place = next(one for one in flowing if one.columns == ("place",))
+
+    def spans(**changes: object) -> list[tuple[int, int]]:
+        series = replace(place.flows["came"], **changes)
+        found: list[Compared] = compared(release, [replace(place, flows={"came": series})])[0]
+        return [(span.first, span.last) for one in found for span in one.spans]
+
+    came = place.flows["came"]
+    assert spans() == [(7, 8), (9, 10)]
+    assert spans(why=(*came.why[:-2], "withdrawn", "")) == []
+    cut = replace(came.spans[-1], last=9, last_day=came.spans[-1].first_day + datetime.timedelta(days=6))
+    assert spans(spans=(*came.spans[:-1], cut)) == [(5, 6), (7, 8)]
+
+
 def test_bars_and_lines_are_measurements(release: PublicRelease, page: Page) -> None:
     came = release.series(["place"], events="came")
     spec = page.spec("Came: south")
@@ -86,6 +117,13 @@ def test_bars_and_lines_are_measurements(release: PublicRelease, page: Page) -> 
         assert {place: line[i] for place, line in lines.items()} == pytest.approx(
             dict(zip(PLACES, stock.values.tolist(), strict=True)), rel=1e-3
         )
+
+
+def test_steps_have_dates_also_where_the_page_does_not_read_them(release: PublicRelease) -> None:
+    """Of three steps the page reads 1, 5 or 6, and 10; numbers are measured at the ends of periods."""
+    page = Page(write_report(release.folder, Path(release.folder) / "page.html", most_steps=3))
+    assert page.chart("place: number of records")["x"] == [2, 6, 10]
+    assert '"2":"15 Feb 2026"' in page.text.replace('": "', '":"')
 
 
 def test_nothing_is_the_difference_of_two_tables(
@@ -106,7 +144,7 @@ def test_nothing_is_the_difference_of_two_tables(
 def test_a_page_compares_so_many_cells_at_most(
     release: PublicRelease, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time_page, "MAX_COMPARISONS", 2)
+    monkeypatch.setattr(measured_counts, "MAX_COMPARISONS", 2)
     page = Page(write_report(release.folder, Path(release.folder) / "page.html"))
     assert "Too many values for this page: place." in page.words
     assert re.search("(higher|lower) than|no difference can be seen", page.words)  # of the number of records

@@ -14,6 +14,9 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "noise_for(self.budget.scaled(2 * share), 1, 1)",
         ),
     },
+    "core/paths.py": {
+        "a key file that others may read is accepted": (".st_mode) & 0o077 or", ".st_mode) & 0o007 or"),
+    },
     "core/counters/intervals.py": {
         "the tick that ends a block spends the whole budget again": (" if size == 1 else _HALF)", ")"),
         "closed partitions: the ticks inside the last block use a third too much": (
@@ -118,6 +121,10 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         "a user is counted as cut at every event beyond the bound": (
             "int(np.count_nonzero((counts > max_events) & (used <= max_events)))",
             "int(rows.size - granted.sum())",
+        ),
+        "the bound counts what all users of a household do": (
+            "_hash_different(pa.concat_arrays(texts), key)",
+            "_hash_different(pa.compute.binary_slice(pa.concat_arrays(texts), 0, 1), key)",
         ),
         "user 12 and user '12' are two users": (
             "texts = [chunk if _binary(chunk.type) else chunk.cast(pa.string()) for chunk in chunks]",
@@ -264,7 +271,22 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "            self.by_index[index] = replace(known, values=np.where(zero, 0.0, known.values))",
         ),
     },
+    "io/sinks/signing.py": {
+        "a signature is not compared with the message": (
+            "key.verify(bytes.fromhex(signature), _message(facts))",
+            "bytes.fromhex(signature)",
+        ),
+        "a file that was signed once may be another": ("if sha256(data) in listed if", "if True if"),
+    },
     "io/sinks/publisher.py": {
+        "what readers know is signed only once it was replaced": (
+            "            if listed:\n                sign(",
+            "            if False:\n                sign(",
+        ),
+        "changed files that explain the folder are signed": (
+            "in files.items())\n\n    @property\n    def table_name",
+            "in ())\n\n    @property\n    def table_name",
+        ),
         "files that differ from what was committed are left as they are": (
             "if present != wanted:",
             "if present.keys() != wanted.keys():",
@@ -324,9 +346,9 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "budget.scaled(Fraction(1, len(self.columns)))",
             "budget.scaled(Fraction(1))",
         ),
-        "discovery epochs double for ever": (
-            "last if self.recipe.year is None else min(last, self.recipe.year)",
-            "last",
+        "discovery epochs grow for ever": (
+            "2 * last if self.recipe.year is None else min(2 * last, self.recipe.year)",
+            "2 * last",
         ),
     },
     "mechanisms/engine.py": {
@@ -356,16 +378,16 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "stream/admission.py": {
         "a user's counter is not set back at a border": (
-            "(ends(self._per, step) or step == horizon)",
-            "False",
+            "ends(self._per, step))",
+            "False)",
         ),
         "a user's counter is set back a step too early": (
-            "ends(self._per, step) or",
-            "ends(self._per, step + 1) or",
+            "ends(self._per, step))",
+            "ends(self._per, step + 1))",
         ),
         "a user's counter is set back with each batch": (
-            "return self._per is not None and (ends(self._per, step) or step == horizon)",
-            "return self._per is not None",
+            "(self._per is not None and ends(self._per, step))",
+            "self._per is not None",
         ),
         "a key that came back is not refused": (
             "        if self._final:\n"
@@ -379,7 +401,7 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
             "type(self)(count, step,",
         ),
     },
-    "stream/ledger/account_periods.py": {
+    "stream/ledger/account.py": {
         "an account counts records by the period in which they arrive": (
             "self.last if self.deletes and self.last is not None else period + self.crosses",
             "period + self.crosses",
@@ -397,7 +419,6 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "stream/store/encryption.py": {
         "the encrypted value is not bound to its row": ('._start + b"".join(map(_framed, parts))', "._start"),
-        "a key file that others may read is accepted": (".st_mode) & 0o077 or", ".st_mode) & 0o007 or"),
     },
     "stream/store/summed_rows.py": {
         "counters of a past period are forgotten, and stay": ('db.execute(f"DELETE FROM {_USERS}")', "pass"),
@@ -470,6 +491,7 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
 NEAREST: dict[str, tuple[str, ...]] = {
     "core/contracts/stream_plan.py": ("streams/test_cut_users.py",),
     "core/counters": ("counters", "checks"),
+    "core/paths.py": ("streams/test_encryption.py", "sinks/test_signing.py"),
     "core/privacy": ("privacy", "counters", "tabular/test_transcripts.py"),
     "core/privacy/discovery.py": ("privacy/test_discovery.py",),
     "core/privacy/unit.py": ("streams/test_cut_users.py", "streams/test_contribution.py"),
@@ -482,9 +504,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "core/schema": ("schema/test_schema_table.py", "schema", "streams/test_stream.py"),
     "core/tables": ("tables", "streams/test_contribution.py", "streams/test_discovery.py", "tabular"),
     "core/tables/keyed_reading.py": ("streams/test_keyed.py", "sources/test_keyed_shapes.py", "streams"),
-    "core/tables/undiscovered.py": ("census/test_census_discovery.py", "streams/test_discovery.py"),
+    "core/tables/undiscovered.py": ("streams/test_census_discovery.py", "streams/test_discovery.py"),
     "families/census": ("streams/test_every_plan.py", "census"),
-    "families/census/census_plan.py": ("census/test_census_discovery.py", "census"),
+    "families/census/census_plan.py": ("streams/test_census_discovery.py", "census"),
     "families/growing": ("streams/test_every_plan.py", "growing"),
     "families/panel": ("streams/test_every_plan.py", "panel"),
     "families/points": (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -11,15 +12,16 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from dpstream.checks import check_black_box
 from dpstream.core.errors import ConfigError, LimitError
+from dpstream.core.graphical import Measurement, Model
 from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload, count_marginals
 from dpstream.families.growing.blackbox import BlackBox, Counts, Database, LinearQuery
 from dpstream.families.growing.boxes import MWEMPGMBox, OwnMechanism, SmallDB, _Counted
-from dpstream.families.growing.tables import PowerLaw, RowsTable, WeightsTable
+from dpstream.families.growing.tables import ModelTable, PowerLaw, RowsTable, WeightsTable
 from dpstream.mechanisms import MWEMPGM
+from dpstream_lab.conformance import check_black_box
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 2))
 PAIRS = Workload.all_k_way(DOMAIN, 2)
@@ -70,6 +72,31 @@ def test_where_nothing_is_left_to_select_all_of_the_budget_measures(budget: Budg
     run = MWEMPGMBox(PAIRS).run(budget, database(records(500), PAIRS), Randomness.seeded("all"))
     assert not any("chosen" in output.query for output in run.outputs)
     assert [output.noise for output in run.outputs] == [noise for _, noise in plan._noises]
+
+
+@pytest.mark.parametrize("budget", BUDGETS, ids=["pure", "zcdp"])
+def test_a_release_moves_by_what_is_signal(budget: Budget) -> None:
+    """Noise moves hardly anything: what a run gives by itself is far worse than the uniform table, the control. What a
+    run does not measure stays. (No chance: the noise is seeded.)"""
+    data, box = database(records(1000), PAIRS), MWEMPGMBox(PAIRS)
+    uniform = ModelTable(Model.uniform(DOMAIN, 1.0))
+
+    def far(table: ModelTable) -> float:
+        pairs = zip(table.shares(PAIRS.cliques), data.counts, strict=True)
+        return sum(float(np.abs(made - true / 1000).sum()) for made, true in pairs)
+
+    noisy, alone = list[float](), list[float]()
+    small = Fraction(1, 10**4) if isinstance(budget, PureDP) else Fraction(1, 10**8)
+    for seed in range(20):
+        made = box.run(budget.scaled(small), data, Randomness.seeded(f"small {seed}"))
+        noisy.append(far(box.following(made, uniform)))
+        alone.append(far(made.released))
+    assert np.mean(noisy) < 1.02 * far(uniform) < 0.9 * np.mean(alone)
+    made = box.run(budget, data, Randomness.seeded("large"))
+    known = box.following(made, uniform)
+    assert far(known) < 0.2
+    column = replace(made, measured=(Measurement((0,), data.counts[0].reshape(2, 3).sum(1), 1.0),))
+    assert far(box.following(column, known)) < 0.2
 
 
 def _all_of(box: SmallDB) -> NDArray[np.int64]:

@@ -17,18 +17,12 @@ from small_batches import drawn_batches
 from small_streams import small_frame, small_schema, small_stream
 
 import dpstream
+from dpstream import ZCDP, Categorical, DpstreamError, Event, PureDP, Schema, Workload
 from dpstream.core.contracts import Packed
-from dpstream.core.errors import (
-    BudgetError,
-    ConfigError,
-    DpstreamError,
-    LimitError,
-    StoreDamagedError,
-    UnitError,
-)
-from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
-from dpstream.core.schema import Categorical, Domain, Schema
-from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.errors import BudgetError, ConfigError, LimitError, StoreDamagedError, UnitError
+from dpstream.core.privacy import Budget, Randomness
+from dpstream.core.schema import Domain
+from dpstream.core.tables import EncodedBatch
 from dpstream.families.growing import (
     BBImprover,
     BBScheduler,

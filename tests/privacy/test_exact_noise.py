@@ -16,16 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from dpstream import ZCDP, PureDP
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy import (
-    ZCDP,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Noise,
-    PureDP,
-    Randomness,
-    noise_for,
-)
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Noise, Randomness, noise_for
 from dpstream.core.privacy._samplers import (
     Distribution,
     InversionTable,

@@ -276,7 +276,7 @@ def damaged_data() -> list[Case]:
 #: Files of the world (the first of its kind by name) and verbs that read them.
 STORED: dict[str, tuple[str, ...]] = {
     "state/head.json": ("run", "status", "ledger verify", "sample --step 1 --out s.csv", "store check"),
-    "state/*.sqlite": ("run", "status --health", "ledger show", "store check", "store backup"),
+    "state/*.sqlite": ("run", "status --health", "ledger show", "store check", "store compact"),
     "releases/catalogue.json": ("run", "status", "report releases", "ledger verify", "statement"),
     "releases/codebook.json": ("report releases", "status", "run"),
     "releases/step-000001/manifest.json": (
@@ -296,7 +296,7 @@ STORED: dict[str, tuple[str, ...]] = {
     "copy.dpstore": ("store import --state elsewhere --from {}",),
     "a.key": ("store rekey --to {}",),
     "questions.txt": ("ask --file {}",),
-    "dpstream.toml": ("plan", "run", "report", "check", "init --after {} --out new.toml", "compare {}"),
+    "dpstream.toml": ("plan", "run", "report", "check", "init --after {} --out new.toml"),
 }
 VERBS_OF_A_DAMAGE = 2
 

@@ -12,7 +12,7 @@ from cli_stream import invoke
 from small_streams import small_stream
 
 import dpstream as dp
-from dpstream.project.advisories import read_advisories
+from dpstream.cli.advisory import read_advisories
 
 ROOT = Path(__file__).resolve().parents[2]
 FLAW = {

@@ -14,7 +14,20 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "benchmarks" / "results"
 LIST = RESULTS / "README.md"
+#: The most that each number of the structure may be: decision 0058. Who lowers one lowers its bar.
+BARS = {
+    "modules": 430,
+    "lines_of_code": 67_000,
+    "tests_lines_of_code": 50_000,
+    "benchmarks_lines_of_code": 6_000,
+}
 made_by = pytest.importorskip("made_by", reason="the benchmarks are not here (an installed package)")
+
+
+def test_no_size_is_above_its_bar() -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "structure.py", "--json"]
+    sizes = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert {name: sizes[name] for name, most in BARS.items() if sizes[name] > most} == {}
 
 
 def results() -> list[Path]:

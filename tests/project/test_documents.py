@@ -28,7 +28,7 @@ PACKAGES = ["dpstream"] + [
 ]
 LOCKS = [
     *("requirements/dev.txt", "requirements/run.txt", "requirements/service.txt"),
-    *("requirements/spark.txt", "requirements/spark-connect.txt"),
+    *("requirements/spark.txt", "requirements/spark-connect.txt", "requirements/validators.txt"),
 ]
 TEXT = {".py", ".md", ".toml", ".txt", ".yml", ".cff", ".cfg", ".sh", ".json", ".csv", ""}
 #: Paths of somebody's machine. Spelled in pieces, so that this file does not contain what it forbids.
@@ -268,6 +268,7 @@ def test_lock_files_hold_every_declared_dependency() -> None:
         "requirements/service.txt": [*project["project"]["dependencies"], *extras["service"]],
         "requirements/dev.txt": [*project["project"]["dependencies"], *extras["plot"], *extras["dev"]],
         "requirements/spark.txt": [*project["project"]["dependencies"], *extras["spark"]],
+        "requirements/validators.txt": project["dependency-groups"]["validators"],
         "requirements/spark-connect.txt": [*project["dependency-groups"]["connect"], "grpcio"],
     }
     for lock, wanted in needs.items():

@@ -4,11 +4,11 @@ The order (higher may import lower; parts of one level do not import each other)
 
     cli
     service: pages, desk, releases (the consumers' feed)
-    tools: demo, running (a run, and what follows it), families (what one family's tools are), choosing, audit, report,
+    tools: running (a run, and what follows it), families (what one family's tools are), choosing, audit, report,
         errors, evaluate, family_tools (whose are whose), simulate
     project (dpstream.toml)
     families.registry (which families there are, by name)
-    stream (the step protocol; release, store, ledger); checks (certificates, conformance)
+    stream (the step protocol; release, store, ledger); checks (certificates)
     families: tabular, growing, census, panel, points
     mechanisms (what mechanisms for tables are made of)
     spark (an engine: records that stay in a cluster)
@@ -17,7 +17,6 @@ The order (higher may import lower; parts of one level do not import each other)
         paths; objects; web; errors; showing
 
 Imports inside functions and under ``TYPE_CHECKING`` count too.
-``STILL`` lists who imports a family and should not: it only ever gets shorter.
 """
 
 from __future__ import annotations
@@ -56,7 +55,6 @@ LEVELS: tuple[tuple[str, ...], ...] = (
     ("tools.choosing",),
     ("tools.forecast",),
     ("tools.families",),
-    ("tools.demo",),
     ("service.tokens",),
     ("service.guard",),
     ("service.releases",),
@@ -77,8 +75,6 @@ FRONT = {"__init__", "__main__", "counters", "growing", "panel", "points", "tabu
 #: Who may know a family: families, the tools of one family, the audit, the namespaces of recipes. Everybody else knows
 #: the registry at most.
 KNOWING = ("families", "tools.families", "tools.audit", *sorted(FRONT))
-#: Other modules that still know one, with the reason.
-STILL = {"dpstream.checks.conformance": "the suite of black boxes is about the contract of one family"}
 #: Names of mechanisms. What lies in ``NAMELESS`` says none of them in a string, but for a few modules, with the reason.
 MECHANISMS = re.compile(
     r"(?<![\w-])(pooled|dpstabs|baseline|census|panel-window|panel-cumulative|scheduler|improver|pmwg)(?![\w-])"
@@ -255,8 +251,8 @@ def test_the_laboratory_is_imported_by_itself_only(tmp_path: Path) -> None:
     assert of_the_laboratory(tmp_path) == {"planted.py"}
 
 
-def test_who_still_knows_a_family_is_listed() -> None:
-    assert knowing(SOURCE) == set(STILL)
+def test_nobody_else_knows_a_family() -> None:
+    assert knowing(SOURCE) == set()
 
 
 TYPED = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from dpstream.families import tabular"

@@ -19,7 +19,7 @@ def test_streams_need_nothing_beyond_it(tmp_path: Path) -> None:
     code = f"""
         import sys
         from numba.core.dispatcher import Dispatcher
-        from dpstream.project.warming import warm
+        from dpstream.cli.warm import warm
 
         def compiled():
             found = {{}}

@@ -18,7 +18,7 @@ from small_configs import rewrite
 from dpstream.core.errors import ConfigError
 from dpstream.io.sources import FileSource, ReadOptions, SourceOptions
 from dpstream.project.schema_file import read_schema
-from dpstream.tools.simulate import Stock, panel_folder, poverty_panel, simulate
+from dpstream.tools.simulate import Stock, poverty_panel, simulate, streams
 from dpstream.tools.simulate.stock_folder import COLUMNS, DELETE, INSERT, UPDATE, StockStep
 
 NAMES = ("census", "evictions", "points")
@@ -180,7 +180,7 @@ def test_rates_are_those_of_the_recipe(monkeypatch: pytest.MonkeyPatch) -> None:
     found = np.array([rates(poverty_panel(seed=seed)) for seed in range(20)])
     spread = found.std(axis=0, ddof=1)
     assert (np.abs(found.mean(axis=0) - expected) < (5 / 20**0.5) * spread + 0.0006).all()
-    monkeypatch.setattr(panel_folder, "STAY", 0.80)
+    monkeypatch.setattr(streams, "STAY", 0.80)
     other = np.mean([rates(poverty_panel(seed=seed)) for seed in range(20)], axis=0)
     assert (np.abs(other - expected) > (5 / 20**0.5) * spread + 0.0006).any()
 
@@ -233,26 +233,12 @@ def test_size_and_updates_are_what_was_asked_for(mean_stay: float, heavy_tails: 
     assert abs(updates / sum(sizes) / 0.02 - 1) < 0.1
 
 
-def test_departures_depend_on_values_and_dependence_and_drift_are_options() -> None:
+def test_departures_depend_on_values() -> None:
     steps = first(Stock(2000, 5, reload_at=None, burst_at=None), 20)
     came = np.concatenate([step.codes[step.kinds == INSERT, 0] for step in steps[1:]])
     there = np.array([codes[0] for codes in replay(steps)[-1].values()])
     shares = [np.bincount(codes, minlength=6) / len(codes) for codes in (came, there)]
     assert np.abs(shares[0] - shares[1]).sum() > 0.1
-
-    def dependent(dependence: float) -> float:
-        codes = first(Stock(20_000, 10, dependence=dependence), 1)[0].codes
-        joint = np.histogram2d(codes[:, 2], codes[:, 5], (5, 3))[0] / len(codes)
-        return float(np.abs(joint - np.outer(joint.sum(1), joint.sum(0))).sum())
-
-    assert dependent(1.0) > 5 * dependent(0.0)
-
-    def moved(drift: float) -> float:
-        steps = first(Stock(2000, 1, drift=drift, reload_at=None, burst_at=None), 61)
-        tables = [step.codes[step.kinds == INSERT, 4] for step in (steps[0], steps[60])]
-        return float(np.abs(np.subtract(*[np.bincount(t, minlength=5) / len(t) for t in tables])).sum())
-
-    assert moved(1.0) > 2 * moved(0.0)
 
 
 def test_a_reload_changes_nothing_and_a_burst_brings_many() -> None:
@@ -319,7 +305,7 @@ def test_the_draft_names_its_columns_and_says_what_is_public(tmp_path: Path) -> 
             ({name: value}, name)
             for name, value in (("records", 0), ("mean_stay", 0), ("columns", 17), ("updates", 1.5))
         ),
-        ({"drift": float("nan")}, "drift"),
+        ({"season": float("nan")}, "season"),
     ],
 )
 def test_impossible_options(options: dict[str, Any], message: str) -> None:

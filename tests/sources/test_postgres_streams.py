@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 import os
 import random
 import re
@@ -155,6 +156,55 @@ def test_the_releases_are_those_of_the_same_records_in_files(
         assert only_tables(tmp_path / name) == expected
 
 
+DISCOVERING = """[schema.columns.zip]
+type = "categorical"
+values = "discover"
+other = "other"
+"""
+
+
+def test_a_census_discovers_what_it_discovers_from_files(
+    server: Cluster, log: ReplicatedTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every table and every value with its noisy count."""
+    settings = {**CALENDAR, "key_column": '"who"', "op_column": '"op"', "time_column": '"at"'}
+    records = [
+        (day, "insert", f"{draw}{day // 2}", n % 2 == 0, "xy"[n % 2], f"k{day}-{n}")
+        for day in range(DAYS)
+        for n, draw in enumerate("a" * 60 + "b" * 40 + "c")
+    ]
+    records += [(day + 2, "delete", *row) for day, _, *row in records if day < 2 and row[-1].endswith("7")]
+    for day in range(DAYS):
+        for own, op, *row in records:
+            if own == day and op == "insert":
+                change(log.db, (day, op, *row))
+            elif own == day:
+                log.db.execute("DELETE FROM f WHERE who = %s", (row[-1],))
+        log.end_day()
+    monkeypatch.setattr(replication, "commit_day", log.day)
+    days = [(FIRST + datetime.timedelta(day), *row) for day, *row in records]
+    rows = [dict(zip(["at", "op", "zip", "paid", "kind", "who"], row, strict=True)) for row in days]
+    (tmp_path / "files" / "data").mkdir(parents=True)
+    write_rows(tmp_path / "files" / "data" / "all.csv", rows, list(rows[0]))
+    found = {}
+    for name, source in {
+        "files": {"path": '"data/*.csv"'},
+        "changes": {**CHANGES, "url": f'"{server.url}"', "op_column": None},
+    }.items():
+        config = make(tmp_path / name, 0, epsilon="8", mechanism='name = "census"', **{**settings, **source})
+        text = config.read_text().replace('name = "test"\n', 'name = "test"\nunit = "record"\n')
+        head, _, rest = text.partition("[schema.columns.zip]")
+        text = head + DISCOVERING + "[schema.columns." + rest.partition("[schema.columns.")[2]
+        config.write_text(text + '\n[discovery]\ndelta = "1e-6"\n')
+        dpstream("run", config, "--test-seed", 5)
+        manifests = sorted((config.parent / "releases").glob("step*/manifest.json"))
+        values = [json.loads(path.read_bytes()).get("discovered") for path in manifests]
+        found[name] = (only_tables(config.parent), values)
+    assert {one["value"] for one in found["files"][1][0]["zip"]} == {"a0", "b0"}
+    assert {one["value"] for one in found["files"][1][2]["zip"]} == {"a1", "b1"}
+    assert found["changes"] == found["files"]
+
+
 def test_check_and_dry_run_move_nothing(
     server: Cluster, db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -180,7 +230,6 @@ def test_check_and_dry_run_move_nothing(
 KILLED = """
 import datetime, os, signal, sys
 from dpstream.cli import main
-from dpstream.cli import watch
 from dpstream.io.sources import SourceOptions
 from dpstream.io.sources.replication import ChangeSource
 today = datetime.datetime.now(datetime.UTC).date()

@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_records_of_one_process_however_many_parts(
     assert drawn(tmp_path, 1).equals(read_table(tmp_path / "plain/releases", 1))
     assert left_behind(tmp_path) == []
     folder = {path.name for path in (tmp_path / "releases/step-000001").iterdir()}
-    assert folder == {"manifest.json", "measurements.ndjson", "table.json"}
+    assert folder == {"manifest.json", "measurements.ndjson", "model.json", "table.json"}
     with pytest.raises(ConfigError, match=r"elsewhere .*partition step=1"):
         read_table(tmp_path / "releases", 1)
 

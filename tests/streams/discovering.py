@@ -9,12 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from dpstream import Batch, Boolean, Categorical, Schema, Workload
 from dpstream.core.privacy import Randomness
-from dpstream.core.schema import Boolean, Categorical, Schema
-from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled
 from dpstream.mechanisms.discovery_plan import Discoveries, Discovery, OpenColumn
-from dpstream.stream import Batch
 
 OPEN = Schema(
     (

@@ -19,10 +19,8 @@ from toy_keyed import KeyedPlan, frame, values
 from toy_keyed import batch as keyed_batch
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream.core.privacy import Event, Individual, User
-from dpstream.core.privacy.periods import StepPeriods
-from dpstream.core.schema import Boolean, Schema
-from dpstream.core.tables import Workload
+from dpstream import Batch, Boolean, Event, Individual, Schema, Snapshot, User, Workload
+from dpstream.core.privacy import StepPeriods
 from dpstream.families.growing import ERM, BBScheduler, MWEMPGMBox
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.points import Points
@@ -30,7 +28,7 @@ from dpstream.families.tabular import Pooled
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks import read_table as read
 from dpstream.mechanisms import MWEMPGM
-from dpstream.stream import Batch, Publishing, Snapshot, StateKey
+from dpstream.stream import Publishing, StateKey
 from dpstream.stream.inspection import check_store
 
 KEY = StateKey(b"k" * 32)

@@ -16,11 +16,9 @@ from numpy.typing import NDArray
 from toy_stream import ToyPlan
 
 import dpstream as dp
+from dpstream import Batch, PureDP, Stream, User
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Noisy, PureDP, Randomness, User
-from dpstream.core.privacy.periods import StepPeriods
-from dpstream.core.privacy.randomness import Relay
-from dpstream.stream import Batch, Stream
+from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Noisy, Randomness, Relay, StepPeriods
 from dpstream.stream.cut_users import NONE_CUT, CutUsers, published_cut
 from dpstream.stream.declared import cut_words
 

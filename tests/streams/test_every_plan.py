@@ -162,6 +162,7 @@ class Exact:
 
     def __init__(self, plan: Any) -> None:
         self._plan, self.budget, self.start = plan, plan.budget, plan.start
+        self.selector = getattr(plan, "selector", None)
 
     def step(self, state: Any, batch: Any, randomness: Randomness, /) -> Any:
         made = self._plan.step(state, batch, randomness)
@@ -179,6 +180,7 @@ class Doubled:
 
     def __init__(self, plan: Any) -> None:
         self._plan, self.budget, self.start = plan, plan.budget, plan.start
+        self.selector = getattr(plan, "selector", None)
 
     def step(self, state: Any, batch: Any, randomness: Randomness, /) -> Any:
         made = self._plan.step(state, batch, randomness)

@@ -21,18 +21,12 @@ from toy_keyed import NAMES, KeyedPlan, Values, batch, events, frame, start, val
 from toy_stream import SCHEMA, ToyPlan
 from toy_stream import batch as plain_batch
 
-from dpstream.core.errors import (
-    ConfigError,
-    DataError,
-    DpstreamError,
-    StepError,
-    StoreDamagedError,
-    UnconfirmedError,
-)
-from dpstream.core.privacy import Event, Randomness, Record
+from dpstream import Batch, DpstreamError, Event, KeyedBatch, KeyRules, Record, Snapshot, Stream
+from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError, UnconfirmedError
+from dpstream.core.privacy import Randomness
 from dpstream.core.tables import BatchAccess, EncodedBatch, PresentTable, ReadRequest
 from dpstream.core.tables.keyed_reading import hash_keys, read_keyed
-from dpstream.stream import Batch, KeyedBatch, KeyRules, Snapshot, StateKey, Stream, open_stream
+from dpstream.stream import StateKey, open_stream
 from dpstream.stream.inspection import check_store
 from dpstream.stream.store import summed_rows
 

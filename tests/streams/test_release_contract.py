@@ -21,28 +21,18 @@ from numpy.typing import NDArray
 from small_batches import same
 from small_streams import small_schema, small_step, small_stream
 
+from dpstream import Batch, Boolean, Event, Individual, Real, Schema, Stream, Workload
 from dpstream.core.contracts import PrivateBatch, StreamPlan
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError
-from dpstream.core.privacy import (
-    AnyNoise,
-    CubeNoise,
-    DiscreteLaplace,
-    Event,
-    Individual,
-    PermuteAndFlip,
-    Randomness,
-    Relay,
-)
-from dpstream.core.schema import Boolean, Real, Schema
-from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, Workload
-from dpstream.core.tables.access import BatchAccess, ReadRequest
+from dpstream.core.privacy import AnyNoise, CubeNoise, DiscreteLaplace, PermuteAndFlip, Randomness, Relay
+from dpstream.core.tables import BatchAccess, EncodedBatch, EncodedRecords, EncodedReports, ReadRequest
 from dpstream.families.growing import ERM, BBScheduler
 from dpstream.families.panel import PanelWindow
 from dpstream.families.points import Points
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.io.sinks import read_changes
 from dpstream.io.sinks import read_table as read
-from dpstream.stream import Batch, Publishing, Stream, open_stream
+from dpstream.stream import Publishing, open_stream
 from dpstream.stream.admission import RecordRows
 from dpstream.stream.stream import WatchedRandomness
 

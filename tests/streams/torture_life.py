@@ -36,23 +36,17 @@ from fault_harness import (
 )
 from toy_stream import SCHEMA, ToyPlan
 
-from dpstream import Boolean, Real, Schema, Workload
+from dpstream import Batch, Boolean, DpstreamError, Event, Publisher, Real, Schema, Stream, User, Workload
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.errors import ConfigError, DpstreamError, HorizonError, StoreDamagedError, StoreLockedError
-from dpstream.core.privacy import Event, Randomness, User
+from dpstream.core.errors import ConfigError, HorizonError, StoreDamagedError, StoreLockedError
+from dpstream.core.privacy import Randomness
 from dpstream.families.points import Points
 from dpstream.families.tabular import DPStabs
-from dpstream.io.sinks import (
-    Publisher,
-    read_catalogue,
-    read_changes,
-    read_manifest,
-    read_measurements,
-)
+from dpstream.io.sinks import read_catalogue, read_changes, read_manifest, read_measurements
 from dpstream.io.sinks import (
     read_table as read,
 )
-from dpstream.stream import Account, Batch, Limit, PostgresServer, Publishing, StateKey, Stream, open_stream
+from dpstream.stream import Account, Limit, PostgresServer, Publishing, StateKey, open_stream
 from dpstream.stream.identity import plan_facts
 from dpstream.stream.release import table_blocks
 from dpstream.stream.release.render import steps_to_keep

@@ -11,16 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpstream import Workload
 from dpstream.core.errors import ConfigError, DataError, LimitError
-from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import (
-    KeyedChanges,
-    PresentBatch,
-    PresentTable,
-    PresentView,
-    Workload,
-    count_marginals,
-)
+from dpstream.core.schema import Domain
+from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, count_marginals
 
 DOMAIN = Domain(("zip", "paid", "rent", "const"), (29, 2, 4, 1))
 SMALL = Domain(("a", "b", "c"), (2, 3, 4))

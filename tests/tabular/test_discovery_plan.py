@@ -51,12 +51,12 @@ def test_without_discovery_nothing_changes() -> None:
     assert "epsilon = 1, delta = 1e-9" in str(RECIPE.calibrate(epsilon=1))
 
 
-def test_epochs_double_up_to_a_year_and_end_at_common_borders() -> None:
+def test_epochs_grow_up_to_a_year_and_end_at_common_borders() -> None:
     own = Discoveries(DISCOVERY, PureDP(1), Event())
-    assert list(own.ends(range(1, 200))) == [1, 2, 4, 8, 16, 32, 64, 116, 168]
+    assert list(own.ends(range(1, 200))) == [1, 3, 9, 27, 79, 131, 183]
     always = Discoveries(replace(DISCOVERY, year=None), PureDP(1), Event())
-    assert list(always.ends(range(1, 1100)))[-3:] == [256, 512, 1024]
-    assert list(own.ends(range(5, 200, 5))) == [5, 10, 20, 40, 80, 135, 190]
+    assert list(always.ends(range(1, 1100)))[-3:] == [81, 243, 729]
+    assert list(own.ends(range(5, 200, 5))) == [5, 15, 45, 100, 155]
     plan = replace(RECIPE, headline=(("city",),), periods=StepPeriods(4)).calibrate(epsilon=1, horizon=500)
     ends = plan.facts()["discovery"]["ends"]
     borders, border = [], 0
@@ -65,7 +65,7 @@ def test_epochs_double_up_to_a_year_and_end_at_common_borders() -> None:
         borders.append(border)
     assert ends[0] == 4
     assert all(end in borders and end % 4 == 0 for end in ends)
-    assert all(later - end >= min(end, 52) for end, later in pairwise(ends))
+    assert all(later - end >= min(2 * end, 52) for end, later in pairwise(ends))
 
 
 def test_a_plan_says_how_often_a_value_must_occur() -> None:

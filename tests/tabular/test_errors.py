@@ -15,27 +15,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from small_batches import drawn_batches, run
 
+from dpstream import Event, PureDP, Workload
 from dpstream.core.contracts import ExpectedTable, Measured
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.counters import PURE_COUNTER_NAMES, CalibratedCounter, counter_by_name
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import Measurement, tree_cells
-from dpstream.core.privacy import (
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Event,
-    PureDP,
-    Randomness,
-    approximate_to_zcdp,
-)
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Randomness, approximate_to_zcdp
 from dpstream.core.privacy.law import NoiseSum
-from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import Workload, count_marginals
+from dpstream.core.schema import Domain
+from dpstream.core.tables import count_marginals
 from dpstream.families.tabular import Baseline, DPStabs, Pooled, dpstabs_facts
 from dpstream.families.tabular.dpstabs_facts import TotalNoise, arrival_weights
-from dpstream.mechanisms import AIM, MWEMPGM
-from dpstream.mechanisms.mwem_pgm import OfflineMechanism, OfflinePlan, OfflineRun
+from dpstream.mechanisms import AIM, MWEMPGM, OfflineMechanism, OfflinePlan
+from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.tools.evaluate import workload_errors
 from dpstream_lab.experiments import data_folder, kumar_stream
 

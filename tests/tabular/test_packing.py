@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from small_batches import same, stored
 
 from dpstream.core.contracts import UNPACKED, pack_fields, unpack_fields
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.core.graphical import Model
 from dpstream.core.schema.domain import Domain
 
@@ -94,7 +94,12 @@ def test_every_kind_of_field_comes_back() -> None:
     assert same(pack_fields(state()), packed)
 
 
-def test_a_missing_field_is_found() -> None:
+def test_other_fields_are_found() -> None:
+    """Missing or more, also of a part: what another version wrote is said to be that."""
     packed = pack_fields(state())
-    with pytest.raises(StoreDamagedError, match="the state has other fields than its kind"):
-        unpack_fields(State, replace(packed, meta={"step": 7}), plan="plan")
+    part = [{**packed.meta["parts"][0], "more": 1}, *packed.meta["parts"][1:]]
+    for meta in ({"step": 7}, {**packed.meta, "more": 1}, {**packed.meta, "parts": part}):
+        with pytest.raises(
+            StoreFormatError, match="another version of dpstream wrote the state: the fields of"
+        ):
+            unpack_fields(State, replace(packed, meta=meta), plan="plan")

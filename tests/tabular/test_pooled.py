@@ -14,28 +14,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from small_batches import drawn_codes
 
+from dpstream import ZCDP, Event, PureDP, User, Workload
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
-from dpstream.core.privacy import (
-    ZCDP,
-    CubeNoise,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Event,
-    HistogramsNoise,
-    PureDP,
-    Randomness,
-    User,
-)
-from dpstream.core.schema.domain import Domain
-from dpstream.core.tables import EncodedBatch, Workload
+from dpstream.core.privacy import CubeNoise, DiscreteGaussian, DiscreteLaplace, HistogramsNoise, Randomness
+from dpstream.core.schema import Domain
+from dpstream.core.tables import EncodedBatch
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled_book import Epochs
 from dpstream.families.tabular.pooled_estimates import Epoch, Estimates
 from dpstream.families.tabular.pooled_run import Design, Runner, Signs
+from dpstream.mechanisms import Cells
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.followed_cells import MeasuredCells
-from dpstream.mechanisms.workload_cells import MAX_RECORDS, Cells
+from dpstream.mechanisms.workload_cells import MAX_RECORDS
 from dpstream.stream.templates import words
 
 DOMAIN = Domain(("a", "b", "c"), (2, 3, 4))

@@ -112,7 +112,6 @@ def command(config: Config, show_values: bool, everything: bool, as_json: bool) 
         wrap=True,
         fits=fits,
         repaired=more["repaired"],
-        next=None if problems else str(config.path),
         attention=attention,
         more=len(said) - len(attention),
     )

@@ -122,9 +122,7 @@ def verify(place: str, state: str | None, releases: str | None, as_json: bool) -
     required=True,
     help="The file to write; - prints it.",
 )
-@click.option("--times", is_flag=True, help="Write times of commits, too.")
-@click.option("--secret", is_flag=True, help="Write batch ids, too (mode 0600).")
-def export(config: Config, out: str, times: bool, secret: bool) -> None:
+def export(config: Config, out: str) -> None:
     """Write what every step cost as JSON lines, each with the SHA-256 of the line before. Public facts only.
 
     Keep or publish the printed hash: it shows any later change.
@@ -136,13 +134,13 @@ def export(config: Config, out: str, times: bool, secret: bool) -> None:
     from dpstream.stream.ledger.reading import check_export, export_ledger, write_export
 
     ledger = _read(config)
-    data = export_ledger(ledger, secret=secret, times=times)
+    data = export_ledger(ledger)
     words = f"hash of the last of {counted(len(ledger.spends), 'step')}: {check_export(data).head}"
     if out == "-":
         click.echo(data, nl=False)
         click.echo(words, err=True)
         return
-    write_export(Path(out), data, private=secret)
+    write_export(Path(out), data)
     click.echo(f"wrote {out}\n{words}")
 
 

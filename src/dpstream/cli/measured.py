@@ -186,7 +186,7 @@ def _estimate(release: PublicRelease, columns: tuple[str, ...], as_of: int | Non
 def _counts(release: PublicRelease, asked: AskedFlow, as_of: int | None) -> list[CountsOf]:
     """What a file holds: the counts that the options name, or all that are measured again and again."""
     from dpstream.stream import measured_counts as made
-    from dpstream.stream.release.flows import Series, Span, days_of
+    from dpstream.stream.release.flows import Series
 
     if asked.every or asked.start or asked.end:
         answer: Any = asked.of(release)
@@ -194,10 +194,7 @@ def _counts(release: PublicRelease, asked: AskedFlow, as_of: int | None) -> list
             return made.of_series(asked.events, answer)
         return [made.CountsOf(asked.events, answer.columns, answer.span, answer)]
     if asked.columns or as_of is not None:
-        estimate = _estimate(release, asked.columns, as_of)
-        days = days_of(release.manifest(estimate.as_of).get("period"))
-        span = Span(estimate.as_of, estimate.as_of, *(days or ()))
-        return [made.CountsOf(made.PRESENT, estimate.columns, span, estimate)]
+        return [made.present(release, asked.columns, _estimate(release, asked.columns, as_of))]
     found = made.published_counts(release)[0]
     if all(own.estimate is None for own in found):
         what = "nothing is measured"

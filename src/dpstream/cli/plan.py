@@ -181,7 +181,7 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
     from dpstream.project.planning import answer_rows
     from dpstream.stream.release.verdicts import LITTLE
 
-    expected, forecast, alone, little = facts["expected_errors"], facts["forecast"], "", ""
+    expected, forecast, little = facts["expected_errors"], facts["forecast"], ""
     records = facts["counted_records"]
     if forecast is not None:
         step, size, runs = forecast["step"], forecast["size"], forecast["runs"]
@@ -194,7 +194,6 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
         if forecast["marginals"]:
             rows += [_trivial_row(name, size, forecast["marginals"]) for name in ("uniform", "empty")]
         little = LITTLE if forecast["says_little"] else ""
-        alone = _noise_alone(expected, forecast)
     elif expected is not None:
         last = expected["steps"][-1]
         step, size = last["step"], last["size"]
@@ -207,7 +206,6 @@ def _answers(facts: Mapping[str, Any]) -> dict[str, Any] | None:
         "when": f"After step {step}{reason}, with about {size:,.0f} {records}",
         "rows": rows,
         "how": how,
-        "alone": alone,
         "little": little,
     }
 
@@ -221,20 +219,6 @@ def _trivial_row(name: str, size: float, marginals: Sequence[Mapping[str, Any]])
     ]
     row = answer_rows(size, None, errors)[-1]
     return replace(row, what=f"{name} table: {row.what}", word="")
-
-
-def _noise_alone(expected: Mapping[str, Any] | None, forecast: Mapping[str, Any]) -> str:
-    """What a release will say of its worst column before ``dpstream errors`` ran, where that is far more."""
-    marginals = () if expected is None else expected["steps"][-1]["marginals"]
-    columns = [one for one in marginals if len(one["columns"]) == 1 and one["share"] is not None]
-    if not columns:
-        return ""
-    worst = max(columns, key=lambda one: one["share"])
-    shares = [one["share"] for one in forecast["marginals"] if one["columns"] == worst["columns"]]
-    if not shares or worst["share"] < 1.2 * shares[0]:
-        return ""
-    share = f"{100 * worst['share']:.3g} % for {worst['columns'][0]}"
-    return f"Status first says (measured counts, noise alone): {share}, until dpstream errors runs."
 
 
 def _compare(config: Config, text: str) -> list[dict[str, Any]]:

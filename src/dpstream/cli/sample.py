@@ -1,67 +1,85 @@
-"""``dpstream sample``: more synthetic rows from a released model; free post-processing."""
+"""``dpstream sample``: more synthetic rows from a released model, also under a condition; free post-processing."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from dpstream.cli.shared import of_stream, require_free
+from dpstream.cli.shared import print_facts, require_free
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
 
-if TYPE_CHECKING:
-    from dpstream.project import Config
-
 
 @click.command("sample", short_help="Draw more rows of a released step.")
-@of_stream("--state")
-@click.option("--step", required=True, type=Whole(), help="The released step.")
+@click.argument("place", default="dpstream.toml", type=FilePath("any"))
+@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@click.option("--step", type=Whole(), help="The released step (the newest).")
 @click.option("--rows", type=Whole(0), help="Rows (as many as released).")
-@click.option("--draws", default=1, show_default=True, type=Whole(1, 10_000), help="Files to write.")
+@click.option("--where", metavar="CONDITION", help="Only rows that satisfy it.")
 @click.option("--out", required=True, type=FilePath("new"), help="A name in .parquet or .csv.")
-@click.option("--seed", type=Whole(0), help="Draw i uses SEED + i - 1.")
-@click.option("--force", is_flag=True, help="Replace files that are there.")
+@click.option("--seed", type=Whole(0), help="Equal seeds give equal rows.")
+@click.option("--force", is_flag=True, help="Replace a file that is there.")
 def command(
-    config: Config,
-    step: int,
+    place: str,
+    state: str | None,
+    step: int | None,
     rows: int | None,
-    draws: int,
+    where: str | None,
     out: str,
     seed: int | None,
     force: bool,
 ) -> None:
     """Draw synthetic rows from a released step's model. Costs no budget.
 
-    Several draws are numbered FILE-1, FILE-2, ... Without --rows and --seed, a single draw is the released table.
+    PLACE: releases, or the owner's dpstream.toml (without options, the released table).
 
     \b
-    Example:
-      dpstream sample dpstream.toml --step 12 --rows 10000 --seed 7 --out sample.parquet
+    Examples:
+      dpstream sample --step 12 --rows 10000 --out more.parquet
+      dpstream sample releases --where "zip = '94102' and rent >= 2000" --out part.csv
     """
-    import secrets
+    from dpstream.stream.release.sampling import measured_words
 
-    paths = _paths(Path(out), draws, force)
-    with config.open_stream(publish=False) as stream:
-        release = stream.release(step)
-        predictable = bool(release.manifest["made_with_test_seed"])
+    path = Path(out)
+    if path.suffix not in (".parquet", ".csv"):
+        raise ConfigError(f"the name {path.name!r} tells no format", where="--out", allowed=".parquet, .csv")
+    require_free(path, force=force)
+    with _released(place, step, state) as (release, manifest):
+        predictable = bool(manifest["made_with_test_seed"])
         if predictable:
             click.echo("warning: made with a test seed: NO GUARANTEE", err=True)
-        first = secrets.randbits(62) if seed is None and draws > 1 else seed
-        for number, path in enumerate(paths):
-            table = release.sample(rows, None if first is None else first + number)
-            _write(path, table, predictable)
-            click.echo(f"wrote {path}")
+        _write(path, release.sample(rows, seed=seed, where=where), predictable)
+        click.echo(f"wrote {path}")
+        if where is not None:
+            share, measured = release.probability(where), measured_words(release.answer, where)
+            facts = {"percent": 100 * share, "expected": share * manifest["rows"], "measured": measured}
+            print_facts(
+                "sample",
+                {**facts, "question": where, "rows": manifest["rows"], "step": release.step},
+                wrap=True,
+            )
 
 
-def _paths(out: Path, draws: int, force: bool) -> list[Path]:
-    if out.suffix not in (".parquet", ".csv"):
-        raise ConfigError(f"the name {out.name!r} tells no format", where="--out", allowed=".parquet, .csv")
-    paths = [out] if draws == 1 else [out.with_stem(f"{out.stem}-{n}") for n in range(1, draws + 1)]
-    for path in paths:
-        require_free(path, force=force)
-    return paths
+@contextlib.contextmanager
+def _released(place: str, step: int | None, state: str | None) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """A release with its manifest: the published one of a folder, or the owner's."""
+    if Path(place).is_dir() or "://" in place:
+        import dpstream
+
+        if state is not None:
+            raise ConfigError("a folder of releases has no state", where="--state", allowed="a dpstream.toml")
+        published = dpstream.read(place, step)
+        yield published, published.manifest()
+        return
+    from dpstream.project import Config
+
+    with Config.load(place).at(state).open_stream(publish=False) as stream:
+        release = stream.release(step)
+        yield release, release.manifest
 
 
 def _write(path: Path, table: Any, predictable: bool) -> None:

@@ -8,6 +8,7 @@ import itertools
 import json
 import os
 import re
+import shlex
 import sys
 import textwrap
 import time
@@ -31,6 +32,9 @@ if TYPE_CHECKING:
 
 _Verb = TypeVar("_Verb", bound=Callable[..., Any])
 _PLAIN_WIDTH = 100
+_CONFIG = "dpstream.toml"
+#: Longer names of files would fill the lines that say what to type.
+_SHORT = 20
 _SCREENS = Path(__file__).with_name("screens.j2")
 _RULE = re.compile("-+:?")
 _NUMBER = re.compile(r"unknown|inf|nan|-?[0-9][0-9,.]*(e[+-][0-9]+)?")
@@ -42,7 +46,7 @@ CLEAN = "the state is clean, and the same command goes on where it stopped"
 
 def config_argument(verb: _Verb) -> _Verb:
     """The configuration file."""
-    return click.argument("config", default="dpstream.toml", type=FilePath("file"))(verb)
+    return click.argument("config", default=_CONFIG, type=FilePath("file"))(verb)
 
 
 def of_stream(*places: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -127,7 +131,7 @@ def print_facts(block: str, facts: Any, *, as_json: bool = False, wrap: bool = F
     Args:
         facts: JSON-able. Where they are a list, the block has them as ``entries``.
         wrap: break long lines between words.
-        more: what only the block needs.
+        more: what only the block needs, beside ``file``: the configuration's name as commands take it.
     """
     if as_json:
         print_json(facts)
@@ -135,7 +139,9 @@ def print_facts(block: str, facts: Any, *, as_json: bool = False, wrap: bool = F
     from dpstream.stream.templates import Words
 
     known = facts if isinstance(facts, dict) else {"entries": facts}
-    out = console()
+    given, out = click.get_current_context().params.get("config") or _CONFIG, console()
+    named = shlex.quote(given) if len(given) <= _SHORT else "CONFIG"
+    more["file"] = "" if given == _CONFIG else f" {named}"
     for line in Words(_SCREENS).lines(block, **{**known, **more}):
         if not isinstance(line, str):
             _print_markdown(line)

@@ -41,8 +41,6 @@ class _WithExample(click.Command):
 @click.option("--records", type=Whole(0), help="stock: records present (500).")
 @click.option("--mean-stay", type=float, help="stock: mean stay in steps (12).")
 @click.option("--columns", type=Whole(0), help="stock: columns, 2 to 16 (10).")
-@click.option("--dependence", type=float, help="stock: dependence of columns (1).")
-@click.option("--drift", type=float, help="stock: drift (0.5).")
 def command(
     name: str,
     steps: int,

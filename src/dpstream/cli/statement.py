@@ -31,13 +31,11 @@ if TYPE_CHECKING:
     type=click.Choice(["markdown", "html", "registry", "croissant", "dcat"]),
     help="The ending's; registry, croissant and dcat are JSON.",
 )
-@click.option("--contact", metavar="TEXT", help="Whom to ask.")
 @click.option("--force", is_flag=True, help="Replace a file that is there.")
 def command(
     config: Config,
     out: str | None,
     form: str | None,
-    contact: str | None,
     force: bool,
 ) -> None:
     """Say in plain words what is published, what is protected, what that means for a guess, what it costs, and who
@@ -72,7 +70,7 @@ def command(
         text = json.dumps(record, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     else:
         date = f"{today.day} {today:%B %Y}"
-        made = statement(config, facts, date=date, contact=contact)
+        made = statement(config, facts, date=date)
         if form == "html":
             from dpstream.tools.report.statement_page import statement_page
 

@@ -57,7 +57,7 @@ class Discovery:
         columns: in which columns.
         share: of the budget, for all of them, in equal parts.
         delta: how likely at most a value is published that only one unit holds, in any column without a pattern.
-        year: steps of a year, beyond which a discovery epoch does not grow; None: it doubles for ever.
+        year: steps of a year, beyond which a discovery epoch does not grow; None: they grow for ever.
         at_most: values of a column, those of the beginning included; None: as many as fit.
 
     Errors: ConfigError: a delta is missing, or every column has a pattern.
@@ -160,7 +160,8 @@ class Discoveries:
 
     def due(self, step: int, last: int) -> bool:
         """Whether a discovery epoch ends at the first border from this step on; ``last``: the end before, or 0."""
-        length = last if self.recipe.year is None else min(last, self.recipe.year)
+        # Each is twice as long as all before: more values enter than where it is as long (docs/theory/discovery.md).
+        length = 2 * last if self.recipe.year is None else min(2 * last, self.recipe.year)
         return step >= last + max(1, length)
 
     def ends(self, borders: Iterable[int]) -> Iterator[int]:

@@ -13,11 +13,14 @@ from dpstream.core.contracts import CellEstimate, Measured, NoisyCounts, Packed,
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.law import Law, unpack_law
-from dpstream.core.schema.domain import Clique, Domain, pack_impossible, unpack_impossible
+from dpstream.core.schema.domain import Clique, Domain, Impossible, pack_impossible, unpack_impossible
 from dpstream.core.tables import count_marginals
 
 if TYPE_CHECKING:
     from dpstream.core.graphical.model import DrawnBlocks
+
+#: Numbers of a model that readers get, of twenty bytes each.
+_MOST_PUBLISHED = 2**18
 
 
 def average_marginals(
@@ -158,6 +161,32 @@ class ModelSynthesis(SyntheticTable):
         if left:
             shares[generator.choice(count, left, replace=False, p=lacks / lacks.sum())] += 1
         return shares
+
+    def model(self) -> list[dict[str, Any]] | None:
+        """See ``Synthesis.model``."""
+        if sum(model.tree.parameters for model in self.models) > _MOST_PUBLISHED:
+            return None
+        shares = self._shares().tolist()
+        return [{"weight": w, **one.law()} for w, one in zip(shares, self.models, strict=True)]
+
+    @classmethod
+    def of_model(cls, domain: Domain, parts: Sequence[Mapping[str, Any]], records: float) -> ModelSynthesis:
+        """The inverse of ``model``. KeyError, TypeError, ValueError, InputError."""
+        models = tuple(Model.of_law(domain, part, records) for part in parts)
+        weights = tuple(float(part["weight"]) for part in parts)
+        if not models:
+            raise ValueError
+        return cls(models, records, weights=None if len(set(weights)) == 1 else weights)
+
+    def given(self, excluded: Sequence[Impossible]) -> tuple[ModelSynthesis, float] | None:
+        """See ``SyntheticTable.given``."""
+        parts = [(model.given(excluded), w) for model, w in zip(self.models, self._shares(), strict=True)]
+        left = [(part[0], float(w) * part[1]) for part, w in parts if part is not None and w * part[1] > 0.0]
+        share = sum(w for _, w in left)
+        if not left:
+            return None
+        weights = tuple(w / share for _, w in left)
+        return ModelSynthesis(tuple(model for model, _ in left), self.records * share, weights=weights), share
 
     def pack(self) -> Packed:
         """Models side by side in one container."""

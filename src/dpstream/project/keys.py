@@ -484,6 +484,11 @@ class Output:
         "(`measurements.ndjson`).",
         reason="the guarantee covers them; readers compute errors",
     )
+    model: bool = option(
+        True,
+        meaning="Publish each step's model (`model.json`).",
+        reason="the guarantee covers it",
+    )
     sink: str = option(
         "folder",
         meaning="Where tables go besides the folder: the newest to a database, files to a bucket, NDJSON to stdout, "
@@ -512,8 +517,8 @@ class Output:
 
     sign: Path | None = option(
         None,
-        allowed="a PEM file of openssl genpkey -algorithm ed25519 (mode 0600), outside of the output folder",
-        meaning="Signs the releases; readers check them with `dp.read(..., key=...)`.",
+        allowed="an Ed25519 key in PEM, not among the releases",
+        meaning="Signs the releases for `dp.read(..., key=...)`.",
         reason="hashes find accidents",
     )
 
@@ -531,6 +536,7 @@ class Output:
             full_every=self.full_every,
             approve=self.approve,
             measurements=self.measurements,
+            model=self.model,
             may_change=self.may_change,
         )
 

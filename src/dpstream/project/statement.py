@@ -16,6 +16,7 @@ from dpstream.core.privacy import PureDP, decimal_text, group
 from dpstream.core.privacy.unit import Individual
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
+from dpstream.io.sinks.period_tables import has_periods
 from dpstream.io.sinks.signing import claimed_key
 from dpstream.project.planning import (
     expected_facts,
@@ -86,15 +87,14 @@ class Statement:
         return "\n".join(lines).rstrip() + "\n"
 
 
-def statement(config: Config, facts: Facts, *, date: str, contact: str | None = None) -> Statement:
+def statement(config: Config, facts: Facts, *, date: str) -> Statement:
     """The statement, from the plan and from how far the stream is. Reads no data; all of it is public.
 
     Args:
         date: of the statement.
-        contact: whom to ask; ``[statement] contact``, or a line to fill in, where it is None.
     """
     plan = config.plan()
-    known = _known(config, plan, facts) | {"date": date, "contact": contact}
+    known = _known(config, plan, facts) | {"date": date}
 
     def sections(names: Sequence[str]) -> tuple[Section, ...]:
         made = ((name, said(_WORDS.paragraphs(f"section_{name}", **known))) for name in names)
@@ -195,13 +195,16 @@ _CONTEXT: dict[str, Any] = {
     "dct": "http://purl.org/dc/terms/",
     "citeAs": "cr:citeAs",
     "column": "cr:column",
+    "data": {"@id": "cr:data", "@type": "@json"},
     "conformsTo": "dct:conformsTo",
     "dataType": {"@id": "cr:dataType", "@type": "@vocab"},
     "extract": "cr:extract",
     "field": "cr:field",
     "fileObject": "cr:fileObject",
     "isLiveDataset": "cr:isLiveDataset",
+    "key": "cr:key",
     "recordSet": "cr:recordSet",
+    "references": "cr:references",
     "source": "cr:source",
 }
 
@@ -214,12 +217,14 @@ class Newest:
         manifest: of its step.
         file: of the table, beside the manifest.
         columns: names and types of schema.org.
+        values: of the columns that have few, in their order.
         counts: ``counts.csv`` beside the releases, where it is there.
     """
 
     manifest: dict[str, Any]
     file: str
     columns: tuple[tuple[str, str], ...]
+    values: dict[str, list[Any]]
     counts: bytes | None = None
 
 
@@ -239,15 +244,20 @@ def newest_release(folder: Path) -> Newest | None:
     manifest = read_manifest(folder, max(steps))
     names = [name for name in manifest["files"] if name.startswith("table.") and "metadata" not in name]
     counts = (folder / COUNTS).read_bytes() if (folder / COUNTS).is_file() else None
-    return Newest(manifest, names[0], _columns(folder, manifest), counts) if names else None
+    if not names:
+        return None
+    fields = parse_json((folder / "codebook.json").read_bytes())["resources"][0]["schema"]["fields"]
+    values = {field["name"]: field.get("constraints", {}).get("enum", []) for field in fields}
+    return Newest(manifest, names[0], _columns(folder, manifest, fields), values, counts)
 
 
-def _columns(folder: Path, manifest: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    """Names and types, from the codebook; of a small table from itself: that of a classifier has its own columns."""
-    if int(manifest["rows_in_table"]) <= _FEW:
+def _columns(
+    folder: Path, manifest: Mapping[str, Any], fields: Iterable[Mapping[str, Any]]
+) -> tuple[tuple[str, str], ...]:
+    """Names and types, from the codebook; of a small table from itself, as of a panel, which has the periods so far."""
+    if int(manifest["rows_in_table"]) <= _FEW or has_periods(manifest):
         table = read_table(folder, int(manifest["step"]), ids=True)
         return tuple((field.name, _type(str(field.type))) for field in table.schema)
-    fields = parse_json((folder / "codebook.json").read_bytes())["resources"][0]["schema"]["fields"]
     return tuple((field["name"], _type(field["type"].replace("number", "double"))) for field in fields)
 
 
@@ -376,11 +386,23 @@ def croissant(config: Config, facts: Facts, newest: Newest | None, date: str | N
                 for name, address, size, digest in _files(config, found, [file])
             ],
             "recordSet": [
-                _record_set("records", file, label["words"], [(*column, None) for column in found.columns]),
+                _record_set(
+                    "records",
+                    file,
+                    label["words"],
+                    [(*column, None) for column in found.columns],
+                    # In a CSV file labels such as 94102 may be read as numbers, which no text refers to.
+                    {} if file.endswith(".csv") else found.values,
+                ),
                 *(
-                    [_record_set("counts", COUNTS, _COUNTS, COUNT_COLUMNS)]
+                    [_record_set("counts", COUNTS, _COUNTS, COUNT_COLUMNS, {})]
                     if found.counts is not None
                     else []
+                ),
+                *(
+                    _value_set(name, kind, found.values[name])
+                    for name, kind in found.columns
+                    if found.values.get(name)
                 ),
             ],
         }
@@ -490,10 +512,29 @@ def _files(config: Config, newest: Newest, names: Iterable[str]) -> list[tuple[s
     return found
 
 
+def _value_set(column: str, kind: str, values: Iterable[Any]) -> dict[str, Any]:
+    """The values that a column has, in their order, as an enumeration of Croissant."""
+    name = f"values/{quote(column)}"
+    return {
+        "@type": "cr:RecordSet",
+        "@id": name,
+        "name": name,
+        "description": f"The values of {column}, in their order.",
+        "dataType": "sc:Enumeration",
+        "key": {"@id": f"{name}/value"},
+        "field": [{"@type": "cr:Field", "@id": f"{name}/value", "name": f"{name}/value", "dataType": kind}],
+        "data": [{f"{name}/value": value} for value in values],
+    }
+
+
 def _record_set(
-    name: str, file: str, description: str, columns: Iterable[tuple[str, str, str | None]]
+    name: str,
+    file: str,
+    description: str,
+    columns: Iterable[tuple[str, str, str | None]],
+    values: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """A record set of Croissant, from the columns of one file."""
+    """A record set of Croissant, from the columns of one file; those with few ``values`` refer to them."""
     fields = [
         {
             "@type": "cr:Field",
@@ -502,6 +543,7 @@ def _record_set(
             "description": meaning,
             "dataType": kind,
             "source": {"fileObject": {"@id": file}, "extract": {"column": column}},
+            "references": {"field": {"@id": f"values/{quote(column)}/value"}} if values.get(column) else None,
         }
         for column, kind, meaning in columns
     ]

@@ -405,6 +405,11 @@ class Admitted:
     keyed: PresentChange | ShardedEvents | None = None
     undiscovered: EpochCounts | None = None
 
+    @property
+    def remembered(self) -> bool:
+        """Whether the step leaves counters of users or present records."""
+        return self.users is not None or self.keyed is not None
+
 
 class Admission:
     """What a stream admits, and what it knows of keyed records between its steps.
@@ -465,11 +470,12 @@ class Admission:
         return Admitted(PresentBatch(present, present), keyed=change, undiscovered=numbers)
 
     def forgets(self, step: int, horizon: int | None) -> bool:
-        """Whether no later step reads the counters of users: a period of theirs, or the plan, ends with this step.
+        """Whether no later step reads the counters of users, or the present records: a period of users, or the plan,
+        ends with this step.
 
         The first step of a period finds no counter, and begins at 0 for everybody.
         """
-        return self._per is not None and (ends(self._per, step) or step == horizon)
+        return step == horizon or (self._per is not None and ends(self._per, step))
 
     def committed(self, change: PresentChange | ShardedEvents | None) -> None:
         """The step is in the store."""

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
+
+import numpy as np
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks.period_tables import has_periods
@@ -15,7 +17,7 @@ from dpstream.io.sinks.release_reader import panel_labels
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, period_number
 from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.estimates import Estimate, label_columns
-from dpstream.stream.release.flows import Events, Series, Span, days_of
+from dpstream.stream.release.flows import MAX_COMPARISONS, Change, Events, Series, Span, days_of, simultaneous
 
 #: What a number counts: records that came, left, the first less the second, or those present at the end of a day.
 PRESENT: Final = "present"
@@ -42,7 +44,8 @@ class Headline:
     """What was measured of a marginal again and again.
 
     Attributes:
-        columns: none for the number of records. period: how long it is measured; empty where epochs differ.
+        columns: none for the number of records. period: how long it is measured; empty where epochs differ, and for
+            other columns.
         flows: by events, one after the other. stocks: at the end of each measured period.
     """
 
@@ -55,6 +58,11 @@ class Headline:
     def known(self) -> list[tuple[int, Estimate]]:
         """The stocks that are measured, by their step."""
         return [(one.span.last, one.estimate) for one in self.stocks if one.estimate is not None]
+
+    @property
+    def cells(self) -> int:
+        """How many values it has."""
+        return max(flow.values.size for series in self.flows.values() for flow in series.flows if flow)
 
     @property
     def counts(self) -> list[CountsOf]:
@@ -82,26 +90,32 @@ def headlines(release: PublicRelease, most: int | None = None, also: Iterable[st
     }
     if has_periods(release.manifest()):
         lengths = {(name,): "" for name in panel_labels(release.folder)}
-    lengths = lengths | {(name,): "" for name in also if (name,) not in lengths}
-    found = []
-    for columns, period in lengths.items():
+    found, more = [], {(name,): "" for name in also if (name,) not in lengths}
+    for columns, period in (lengths | more).items():
         flows = _flows(release, columns, period)
         if flows:
             series = next(iter(flows.values()))
             ends = [span for span, why in zip(series.spans, series.why, strict=True) if not why]
             stride = 1 if most is None else -(-len(ends) // most)
-            stocks = [as_of(release, columns, span) for span in ends[::-1][::stride][::-1]]
-            found.append(Headline(columns, period or _length(series), flows, tuple(stocks)))
+            stocks = [
+                present(release, columns, release.measured(columns, as_of=span.last), span)
+                for span in ends[::-1][::stride][::-1]
+            ]
+            length = "" if columns in more else period or _length(series)
+            found.append(Headline(columns, length, flows, tuple(stocks)))
     return found
 
 
 #: Rows of a file of counts at most; columns that would make it longer are left to ``dpstream measured --column``.
 MAX_ROWS = 100_000
+#: A page names headlines of more cells, and leaves them to the command.
+_PAGE_CELLS = 2_000
 
 
-def published_counts(release: PublicRelease) -> tuple[list[CountsOf], list[str]]:
+def published_counts(release: PublicRelease) -> tuple[list[CountsOf], list[str], list[Headline]]:
     """What ``counts.csv`` beside the releases holds: what came, left and is present, of the number of records, every
-    headline and every column; and the columns that are left out, because they have too many values.
+    headline and every column; the columns that are left out, because they have too many values; and all whose flows
+    are known.
 
     Errors:
         StoreDamagedError: files that differ from the published hashes.
@@ -110,27 +124,113 @@ def published_counts(release: PublicRelease) -> tuple[list[CountsOf], list[str]]
     columns = release.columns if has_columns else ()
     counts, left, rows = list[CountsOf](), list[str](), 0
     flowing = {headline.columns: headline for headline in headlines(release, also=columns)}
-    for names in dict.fromkeys([*flowing, *((name,) for name in columns)]):
-        found = _now(release, names)
-        if names in flowing:
-            headline = flowing[names]
+    number = [()] if has_columns else []
+    for names in dict.fromkeys([*number, *flowing, *((name,) for name in columns)]):
+        if (headline := flowing.get(names)) is not None:
             known = headline.stocks if headline.known else ()
             found = [one for one in headline.counts if one.kind in ("came", "left")] + [*known]
+        else:  # of all measurements, where it has none by itself
+            newest = release.measured(names) or release.measured(names, combine="least squares")
+            found = [present(release, names, newest)]
         size = sum(1 if one.estimate is None else one.estimate.values.size for one in found)
         if names and rows + size > MAX_ROWS:
             left.append(" x ".join(names))
         else:
             counts, rows = counts + found, rows + size
-    return counts, left
+    return counts, left, list(flowing.values())
 
 
-def _now(release: PublicRelease, columns: tuple[str, ...]) -> list[CountsOf]:
-    """The newest counts of a marginal whose flows are not known: of all measurements, where it has none by itself."""
-    estimate = release.measured(columns) or release.measured(columns, combine="least squares")
-    step = release.step if estimate is None else estimate.as_of
-    days = days_of(release.manifest(step).get("period"))
-    span = Span(step, step, *(days or ()))
-    return [CountsOf(PRESENT, columns, span, estimate, "not known" if estimate is None else "measured")]
+@dataclass(frozen=True)
+class Compared:
+    """The newest whole period of a headline beside the one just before.
+
+    Attributes:
+        change: from the earlier flow to the later one.
+        confidence: of all its cells together.
+    """
+
+    headline: Headline
+    events: Events
+    change: Change
+    confidence: float
+
+    @property
+    def spans(self) -> tuple[Span, Span]:
+        """The earlier period and the later one."""
+        return self.change.earlier.span, self.change.later.span
+
+    @property
+    def days(self) -> list[int]:
+        """How many days, or steps, each period has."""
+        return [span.days or span.last - span.first + 1 for span in self.spans]
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """A row a cell, changes that are seen first: ``name``, ``earlier``, ``later``, ``change``; of records a day (or
+        step) ``width``, half an interval of the change, and ``seen``: 1 rose, -1 fell, 0 neither; None: nobody can say,
+        such as of admitted records."""
+        flows = self.change.earlier, self.change.later, self.change.difference
+        cells = flows[1].values.size
+        widths = self.change.daily.half_widths(simultaneous(self.confidence, cells)).ravel()
+        seen: Any = np.full(cells, None)
+        with suppress(ConfigError):
+            seen = self.change.direction(self.confidence)
+        columns = [
+            list(flows[1].names),
+            *(one.values.ravel().tolist() for one in flows),
+            widths,
+            seen.ravel(),
+        ]
+        names = ("name", "earlier", "later", "change", "width", "seen")
+        rows = [dict(zip(names, row, strict=True)) for row in zip(*columns, strict=True)]
+        return sorted(rows, key=lambda row: (-abs(row["seen"] or 0), -abs(row["change"])))
+
+
+def compared(release: PublicRelease, found: Iterable[Headline]) -> tuple[list[Compared], list[Headline]]:
+    """The two newest whole periods of each headline, where one follows the other; and the headlines that have too many
+    cells for a page, or more with those before than may be compared.
+
+    All comparisons hold together with a probability of 95 %, which they share by their cells.
+    """
+    made, left, cells = list[tuple[Headline, Events, Change]](), list[Headline](), 0
+    for headline in found:
+        size, own = headline.cells, list(_pairs(headline)) if headline.period else []
+        if size > _PAGE_CELLS or cells + size * len(own) > MAX_COMPARISONS:
+            left.append(headline)
+            continue
+        cells += size * len(own)
+        for events, spans in own:
+            earlier, later = ((span.first, span.last) for span in spans)
+            change = release.change(headline.columns, earlier=earlier, later=later, events=events)
+            made.append((headline, events, change))
+    return [Compared(*one, 1.0 - 0.05 * one[0].cells / cells) for one in made], left
+
+
+def _pairs(headline: Headline) -> Iterator[tuple[Events, list[Span]]]:
+    """Where the last two whole periods that are measured follow each other: these. What came is compared, not net."""
+    for events, series in headline.flows.items():
+        spans = whole([span for span, why in zip(series.spans, series.why, strict=True) if not why])[-2:]
+        adjacent = len(spans) == 2 and spans[0].last + 1 == spans[1].first
+        if adjacent and (events != "net" or "came" not in headline.flows):
+            yield events, spans
+
+
+def whole(spans: Sequence[Span]) -> list[Span]:
+    """Those that are about as long as most: a stream's end cuts a period, and its first records may be one."""
+    lengths = [span.days or span.last - span.first + 1 for span in spans]
+    usual = float(np.median(lengths)) if lengths else 0.0
+    return [span for span, length in zip(spans, lengths, strict=True) if length > 0.75 * usual]
+
+
+def present(
+    release: PublicRelease, columns: Sequence[str], estimate: Estimate | None, span: Span | None = None
+) -> CountsOf:
+    """The counts as of the end of some steps; by default of the step of the estimate, or the newest one."""
+    if span is None:
+        step = release.step if estimate is None else estimate.as_of
+        span = Span(step, step, *(days_of(release.manifest(step).get("period")) or ()))
+    status = "not known" if estimate is None else "measured"
+    return CountsOf(PRESENT, tuple(columns), span, estimate, status)
 
 
 def variances_add(counts: Iterable[CountsOf]) -> bool:
@@ -160,7 +260,7 @@ def _flows(release: PublicRelease, columns: tuple[str, ...], period: str) -> dic
                 known[events] = release.series(columns, every, events=events)
                 break
     if "came" in known and "left" not in known:
-        del known["net"]
+        known.pop("net", None)
     return known
 
 
@@ -175,20 +275,14 @@ def of_series(events: Events, series: Series) -> list[CountsOf]:
     ]
 
 
-def as_of(release: PublicRelease, columns: Sequence[str], span: Span) -> CountsOf:
-    """The counts as of the end of some steps."""
-    estimate = release.measured(columns, as_of=span.last)
-    status = "not known" if estimate is None else "measured"
-    return CountsOf(PRESENT, tuple(columns), span, estimate, status)
-
-
 def to_rows(counts: Iterable[CountsOf], confidence: float = 0.95) -> Any:
     """One row a count, as a pyarrow Table: ``from``, ``to`` (days, or steps), ``kind``, ``column`` (``all``: the number
     of records), ``value``, ``count``, ``standard_error``, ``low95``, ``high95`` (the confidence), ``status``.
 
     Names and values of several columns are joined by `` x ``. The status is ``exact``: measured, with an exact
-    interval; ``least squares``: of measurements that were chosen by earlier ones, without an interval; ``not known``;
-    ``from step N``: the value was discovered then, and records before are in the bin for other values.
+    interval; ``approximate``: a sum of draws some of which decided how many follow; ``least squares``: of measurements
+    that were chosen by earlier ones, without an interval; ``not known``; ``from step N``: the value was discovered
+    then, and records before are in the bin for other values.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -202,9 +296,7 @@ def to_rows(counts: Iterable[CountsOf], confidence: float = 0.95) -> Any:
         rows = len(measured["count"])
         first = "" if own.kind == PRESENT else str(own.span.first_day or own.span.first)
         last, column = str(own.span.last_day or own.span.last), " x ".join(own.columns) or "all"
-        status = "not known" if own.estimate is None else "exact"
-        if own.estimate is not None and own.estimate.chosen:
-            status = "least squares"
+        status = "not known" if own.estimate is None else own.estimate.kind
         for name, text in zip(names, (first, last, own.kind, column, None, status), strict=True):
             texts[name] += (values or [""] * rows) if text is None else [text] * rows
         if own.estimate is not None and own.estimate.began:
@@ -235,8 +327,8 @@ def _cells(own: CountsOf, confidence: float) -> tuple[dict[str, Any], dict[str, 
 
 _ERRORS = ("standard_error", "low", "high")
 
-#: SDMX's code list of observation statuses: a normal value; missing; not collected; suppressed.
-_STATUS = {"measured": "A", "under way": "O", "not known": "L", "withdrawn": "Q"}
+#: SDMX's code list of observation statuses: a normal value; an estimated one; missing; not collected; suppressed.
+_STATUS = {"measured": "A", "approximate": "E", "under way": "O", "not known": "L", "withdrawn": "Q"}
 #: SDMX's code for all values of a dimension.
 _TOTAL = "_T"
 
@@ -257,7 +349,7 @@ def to_sdmx(counts: Sequence[CountsOf], stream: str, confidence: float = 0.95, u
     parts = []
     for own in counts:
         numbers, labels = _cells(own, confidence)
-        rows = len(numbers["count"])
+        rows, is_about = len(numbers["count"]), own.estimate is not None and own.estimate.approximate
         fixed = {
             "STRUCTURE": "dataflow",
             "STRUCTURE_ID": f"DPSTREAM:{_identifier(stream)}(1.0.0)",
@@ -274,7 +366,7 @@ def to_sdmx(counts: Sequence[CountsOf], stream: str, confidence: float = 0.95, u
             "LOWER": numbers["low"],
             "UPPER": numbers["high"],
             "CONFIDENCE": [f"{100 * confidence:g}"] * rows,
-            "OBS_STATUS": [_STATUS[own.status]] * rows,
+            "OBS_STATUS": [_STATUS["approximate" if is_about else own.status]] * rows,
         }
         parts.append(pa.table(columns))
     return pa.concat_tables(parts)

@@ -21,13 +21,14 @@ from dpstream.io.sinks.release_reader import (
     measured_steps,
     panel_labels,
     read_manifest,
+    read_model,
     read_table,
     readable_steps,
     released_alike,
     released_schema,
 )
 from dpstream.io.sinks.signing import signed_folder
-from dpstream.stream.release import flows
+from dpstream.stream.release import estimates, flows
 from dpstream.stream.release.answers import (
     Answer,
     check_cells,
@@ -38,15 +39,17 @@ from dpstream.stream.release.answers import (
 )
 from dpstream.stream.release.averages import Average, Numbers
 from dpstream.stream.release.combined import CellsOf, misfit
-from dpstream.stream.release.estimates import Combine, Estimate, Missing, Published
-from dpstream.stream.release.flow_kinds import flowing
+from dpstream.stream.release.estimates import Combine, Estimate, Flowing, Missing, Published
+from dpstream.stream.release.flow_kinds import PresentFlows, flowing
 from dpstream.stream.release.flows import Change, Events, Moment, Series, Timeline
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
+from dpstream.stream.release.sampling import given, published_model, sampled
 from dpstream.stream.release.showing import codes_of, release_html, spent_of
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
     from dpstream.core.schema import Schema
+    from dpstream.mechanisms import ModelSynthesis
     from dpstream.stream.release.pictures import Picture
 
 _COUNTED = "Counted in the released table"
@@ -65,6 +68,7 @@ class PublicRelease:
         self.step = step
         self._known: dict[int, Published] = {}
         self._read: dict[int, list[MeasuredStep]] = {}
+        self._models: dict[int, tuple[ModelSynthesis, Schema]] = {}
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -102,6 +106,45 @@ class PublicRelease:
     def table(self, step: int | None = None, *, frame: Frame = "arrow", ids: bool = False) -> Any:
         """The released table; arguments and errors as of ``dpstream.io.sinks.read_table``."""
         return read_table(self.folder, self._step(step), frame=frame, ids=ids)
+
+    def sample(
+        self,
+        rows: int | None = None,
+        *,
+        seed: int | None = None,
+        where: str | None = None,
+        step: int | None = None,
+    ) -> Any:
+        """Synthetic records as a pyarrow Table, drawn from the published model.
+
+        Args:
+            rows: how many; by default as many as the table has. seed: repeats a draw.
+            where: only records that satisfy a question, such as ``"zip = '94102' and rent >= 2000"``; exactly as often
+                as the model has them among such records.
+
+        Errors:
+            ConfigError: a step without a model; a condition that fewer than one record is expected to satisfy.
+            SchemaError, ConfigError: a condition that cannot be read. LimitError: it joins too many columns by ``or``.
+            StoreDamagedError: files that differ from the published hashes.
+        """
+        manifest, (model, schema) = self.manifest(step), self._model(step)
+        count = int(manifest["rows_in_table"]) if rows is None else rows
+        return sampled(model, schema, count, seed, where, manifest, partial(self.answer, step=step))
+
+    def probability(self, where: str, step: int | None = None) -> float:
+        """The share of records that satisfy a question, exactly under the published model. Errors as of ``sample``;
+        ``answer`` has the measured number, and its error."""
+        left = given(*self._model(step), where)
+        return 0.0 if left is None else left[1]
+
+    def _model(self, step: int | None) -> tuple[ModelSynthesis, Schema]:
+        """The published model of a step, with its columns; read once."""
+        number = self._step(step)
+        if number not in self._models:
+            facts = read_model(self.folder, number)
+            schema = released_schema(self.folder, self.manifest(number))
+            self._models = {number: published_model(facts, schema, f"{self.folder}, model of step {number}")}
+        return self._models[number]
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:
         """The released table for whoever takes Arrow streams: ``polars.DataFrame(release)``,
@@ -166,6 +209,9 @@ class PublicRelease:
     ) -> Estimate | Missing:
         if has_periods(self.manifest(step)):
             return Missing((), "A panel has no table of records: its counts are of people.")
+        known = None if columns else self._flowing(step)
+        if isinstance(known, PresentFlows):
+            return known.stock(as_of, combine)
         return self._published(step).estimate(columns, as_of, combine)
 
     def flow(
@@ -229,9 +275,10 @@ class PublicRelease:
         return flows.series(self._timeline(), columns, every, events, combine)
 
     def _timeline(self) -> Timeline:
-        steps = self._measured(None)
-        known = flowing(steps, lambda: self._published(None), lambda: panel_labels(self.folder))
-        return Timeline.of(known, [manifest for manifest, _ in steps])
+        return Timeline.of(self._flowing(None), [manifest for manifest, _ in self._measured(None)])
+
+    def _flowing(self, step: int | None) -> Flowing:
+        return flowing(self._measured(step), lambda: self._published(step), lambda: panel_labels(self.folder))
 
     def people(self, times: int | None = None, step: int | None = None) -> Estimate | None:
         """Of a panel: the number of its people, without padding; None where it was not measured.
@@ -492,12 +539,14 @@ class OtherKinds:
         labels: of the values of a panel's columns.
         public_people: the exact number of people, where the owner declared it public.
         missing: steps that readers know nothing of, such as rejected ones: what they measured is missing.
+        learnt: as of ``Estimate``.
     """
 
     lines: tuple[tuple[int, NoisyCounts], ...]
     labels: Mapping[str, tuple[str, ...]]
     public_people: int | None = None
     missing: tuple[int, ...] = ()
+    learnt: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, folder: str | AnyPath, steps: Sequence[MeasuredStep]) -> OtherKinds:
@@ -516,6 +565,7 @@ class OtherKinds:
             panel_labels(folder) if is_panel else {},
             int(manifest["rows"]) if public else None,
             tuple(step for step in range(1, max(there, default=0)) if step not in there),
+            tuple(step for manifest, _ in steps for step in estimates.learnt_at(manifest)),
         )
 
     def people(self, times: int | None = None) -> Estimate | None:
@@ -569,13 +619,11 @@ class OtherKinds:
         if not own:
             return None
         last = max(one.end for one in own)
-        values = np.array(float(sum(int(one.values.sum()) for one in own)))
         about = f"the counted records that left{f' since step {since}' if since else ''}, up to step {last}"
         if missing is not None:
             about += f" (step {missing} was never published: later counts cannot be added)"
-        epochs = tuple(dict.fromkeys((one.first, one.last) for one in own))
-        parts = tuple(CellsOf(one, 1.0, one.values.size) for one in own)
-        return Estimate((), (), values, last, epochs, False, parts, about)
+        like = replace(_one(last, own[0], about), learnt=self.learnt)
+        return estimates.sum_of([(1.0, _one(last, one, about)) for one in own], like)
 
     def cells(self, depth: int) -> Estimate | None:
         """How many points are in each cell of one depth: the sum over blocks of points that follow each other, up to

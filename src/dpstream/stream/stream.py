@@ -446,8 +446,10 @@ class Stream:
         if self._sink is not None:
             check_writable(self._sink.directory)  # before anything is spent
         self._store.sweep_staged()  # of an attempt that stopped; after drawing, an error would be an output
+        self._require_step(self.last_step + 1)
         # Before the reservation: what the rules for keys refuse leaves no trace.
         admitted = self._admission.admit(granted, f"step {batch_id!r}")
+        del granted  # with what the fingerprint was made of
         reservation, held = self._reserve(batch_id, content, place)
         # The state is in the object only while it is the committed one: whatever stops the step, at whatever
         # point, the next one reads the store again.
@@ -483,9 +485,9 @@ class Stream:
 
     # Inside
 
-    def _reserve(self, batch_id: str, content: bytes, place: str | None = None) -> tuple[Reservation, bool]:
-        """Commit the intent, and give whether an earlier attempt, which may have drawn noise, had left it already."""
-        step = self.last_step + 1
+    def _require_step(self, step: int) -> None:
+        """Refuse a step that the plan, its account, or a step that is held does not allow. After a stream's last step
+        the present records are gone, so this comes before what rules for keys say."""
         horizon = self._plan.horizon
         if horizon is not None and step > horizon:
             raise HorizonError(
@@ -497,6 +499,10 @@ class Stream:
             self._outlet.require_values([step], self.held() if self._policy.approve else (), f"step {step}")
         if self._membership is not None:
             self._membership.allow_step(self._store.meta, step)
+
+    def _reserve(self, batch_id: str, content: bytes, place: str | None = None) -> tuple[Reservation, bool]:
+        """Commit the intent, and give whether an earlier attempt, which may have drawn noise, had left it already."""
+        step = self.last_step + 1
         if self._undecided is not None:
             raise undecided(f"step {step}", self._undecided, f"batch {batch_id!r}")
         if self._base is not None and self._base.broken:
@@ -524,11 +530,11 @@ class Stream:
             told = published_cut(self._plan, before, cut, reservation.step)
             made = self._prepare(reservation, state, synthesis, period, randomness, told)
             if admitted.undiscovered is not None:
-                ended = self._plan.discovers(state) or reservation.step == self._plan.horizon
                 # Texts of records that have keys stay as long as the records do.
-                ended = ended and admitted.keyed is None
+                ended = self._plan.discovers(state) and admitted.keyed is None
+                ended |= reservation.step == self._plan.horizon
                 made = replace(made, values=ValueCounts(admitted.undiscovered.added, ended))
-            forgets = self._admission.forgets(reservation.step, self._plan.horizon)
+            forgets = admitted.remembered and self._admission.forgets(reservation.step, self._plan.horizon)
             return replace(made, users=admitted.users, cut=cut, keyed=admitted.keyed, forgets=forgets)
         except BaseException as error:
             self._undecided = shown_failure(error, randomness.used)

@@ -298,9 +298,9 @@ def recommend(errors: Sequence[MechanismErrors], measure: str) -> Recommendation
 
 
 def _says_little(recommended: Recommendation, errors: Iterable[MechanismErrors]) -> Recommendation:
-    """With a sentence more, where a uniform table is as good; ``errors``: those of trivial tables among them."""
+    """With a sentence more, where a uniform table is as good (``NO_DIFFERENCE``); ``errors``: with trivial tables."""
     own = {one.mechanism: one.avg_we for one in errors}
-    if own.get("uniform", math.inf) > own[recommended.mechanism]:
+    if own.get("uniform", math.inf) > own[recommended.mechanism] * (1 + NO_DIFFERENCE):
         return recommended
     return replace(recommended, words=f"{recommended.words} {LITTLE}")
 

@@ -89,6 +89,17 @@ def _held(office: Office) -> tuple[Held, Config]:
     return office.desk.held(owner, EVIL, 5), office.desk.config(owner, EVIL)
 
 
+def test_new_values_stand_on_the_page_of_a_held_step(office: Office, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever approves publishes them."""
+    held, _ = _held(office)
+    found = {"paid": [{"value": EVIL_VALUE, "from_step": 6, "noisy_count": 9371}]}
+    with_values = dataclasses.replace(held, manifest={**held.manifest, "discovered": found})
+    monkeypatch.setattr(Desk, "held", lambda *_: with_values)
+    page = office.client("Anna").get("/held", stream=EVIL, step=5).text
+    assert "(9,371)</li>" in page
+    assert "<svg" not in page
+
+
 def test_noise_is_that_of_both_tables_or_not_known(office: Office) -> None:
     """The released table's as whoever reads it is told; a held one whose errors nobody knows is not judged."""
     held, config = _held(office)

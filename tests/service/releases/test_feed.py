@@ -199,7 +199,9 @@ def test_withdrawn_is_gone_for_its_reason(stream: Path) -> None:
             assert pyarrow.parquet.read_table(io.BytesIO(whole.content)).equals(
                 read_table(stream / "releases", step, ids=True)
             )
-        assert {"table.parquet", "measurements.ndjson"} == set(feed.get(f"{BASE}/steps/3").json()["files"])
+        assert {"table.parquet", "measurements.ndjson", "model.json"} == set(
+            feed.get(f"{BASE}/steps/3").json()["files"]
+        )
         with opened(stream) as one:
             one.withdraw(LAST, "the source sent it twice")
         assert f"<td>{LAST}</td><td>3</td></tr>" in feed.get("/").text, "the newest that is there"

@@ -170,7 +170,8 @@ class _Forgetful(PMWGPlan):
     """BROKEN: a run is forgotten where the stream is opened again."""
 
     def pack_books(self, state: PMWGState) -> dict[str, Any]:
-        return {**super().pack_books(state), "run": None}
+        packed = super().pack_books(state)
+        return {**packed, "books": {**packed["books"], "run": None}}
 
 
 class _Bare(Relay):

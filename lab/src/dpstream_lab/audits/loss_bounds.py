@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
 from dpstream.core.privacy import Budget, PureDP
-from dpstream.tools.audit.binomial import check_rate, clopper_pearson
+from dpstream.tools.audit.attack import check_rate, clopper_pearson
 from dpstream.tools.audit.finding import AuditFinding, Largest
 
 Floats = NDArray[np.float64]

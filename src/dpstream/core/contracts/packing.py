@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts.recipe_options import hints_of
 from dpstream.core.contracts.releases import Packed
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.errors import StoreDamagedError, StoreFormatError
 
 T = TypeVar("T")
 _Arrays = dict[str, NDArray[Any]]
@@ -44,12 +44,12 @@ def unpack_fields(kind: type[T], packed: Packed, **given: Any) -> T:
         given: values of the fields that are marked ``UNPACKED``, of whatever dataclass inside.
 
     Errors:
-        StoreDamagedError: a field or an array is missing, or does not fit.
+        StoreFormatError: other fields, as another version has them. StoreDamagedError: values that do not fit them.
     """
     try:
         return cast(T, _Reader(packed.arrays, given, {}).read(kind, packed.meta, "state"))
     except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        raise StoreDamagedError("the state has other fields than its kind", where="state") from None
+        raise StoreDamagedError("the values of the state do not fit its fields", where="state") from None
 
 
 def _choices(hint: Any) -> list[Any]:
@@ -170,6 +170,12 @@ class _Reader:
 
     def _dataclass(self, kind: type[Any], meta: Any, path: str) -> Any:
         hints, values = hints_of(kind), {}
+        if meta.keys() != {item.name for item in fields(kind) if "unpacked" not in item.metadata}:
+            raise StoreFormatError(
+                f"another version of dpstream wrote the state: the fields of {kind.__name__} differ",
+                where="state",
+                allowed="the version that wrote it, or a new stream",
+            )
         for item in fields(kind):
             if "unpacked" not in item.metadata:
                 values[item.name] = self.read(hints[item.name], meta[item.name], f"{path}/{item.name}")

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts.noisy_counts import NoisyCounts
+from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.law import Law, check_confidence
-from dpstream.core.schema.domain import Clique, Codes, Domain
+from dpstream.core.schema.domain import Clique, Codes, Domain, Impossible
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
@@ -197,6 +198,11 @@ class Synthesis(ABC):
         """
         return None
 
+    def model(self) -> list[dict[str, Any]] | None:
+        """The mixture of models that its records are drawn from, for readers: a weight and potentials each,
+        JSON-able. None where that is something else, or too large to be published with each step."""
+        return None
+
     @property
     def answers(self) -> SyntheticTable | None:
         """The table that counts are answered from, and records drawn."""
@@ -232,6 +238,18 @@ class SyntheticTable(Synthesis):
     def marginal(self, clique: Clique) -> CellEstimate:
         """One marginal, with shape ``domain.shape(clique)``, and its error where public noise scales give it."""
         return CellEstimate(self.marginals([clique])[0].reshape(self.domain.shape(clique)), None)
+
+    def given(self, excluded: Sequence[Impossible]) -> tuple[SyntheticTable, float] | None:
+        """The table's law outside some cells, and the share of records that are there; None where none are.
+
+        Errors:
+            ConfigError: the records are not drawn from a graphical model. LimitError: too many cells.
+        """
+        raise ConfigError(
+            "the records have no graphical model",
+            where="where",
+            allowed="a selection of rows",
+        )
 
     @property
     def measured(self) -> Mapping[Clique, Measured]:

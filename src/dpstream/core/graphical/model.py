@@ -6,8 +6,8 @@ The distribution (``Shape``) is calibrated once when first used, then asked for 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
-from dpstream.core.errors import InputError, StoreDamagedError, StoreFormatError
+from dpstream.core.errors import ConfigError, InputError, LimitError, StoreDamagedError, StoreFormatError
 from dpstream.core.graphical.junction_tree import (
     CliqueList,
     JunctionTree,
@@ -25,8 +25,16 @@ from dpstream.core.graphical.junction_tree import (
     junction_tree,
     offsets,
     ragged,
+    tree_cells,
 )
-from dpstream.core.schema.domain import Clique, Domain, pack_impossible, unpack_impossible
+from dpstream.core.schema.domain import (
+    Clique,
+    Domain,
+    Impossible,
+    pack_impossible,
+    pack_mask,
+    unpack_impossible,
+)
 
 if TYPE_CHECKING:
     from dpstream.core.graphical.compiled.sampling import DealtBlocks
@@ -104,12 +112,14 @@ _MANY, _TABLE_PER_ANSWER = 1000, 4
 class Shape:
     """Potentials on a junction tree, and what they imply. Probabilities throughout."""
 
-    __slots__ = ("_calibrated", "_pair_table", "potentials", "tree")
+    __slots__ = ("_calibrated", "_pair_table", "log_mass", "potentials", "tree")
 
     def __init__(self, tree: JunctionTree, potentials: NDArray[np.float64]) -> None:
         self.tree = tree
         self.potentials = potentials
         self._calibrated: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+        #: Logarithm of what the potentials add up to, once it is calibrated.
+        self.log_mass = math.nan
         self._pair_table: NDArray[np.float64] | None = None
 
     def calibrated(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -119,7 +129,9 @@ class Shape:
 
             tables = np.empty(self.tree.cells)
             separators = np.empty(int(self.tree.arrays.sep_off[-1]))
-            inference.calibrate(self.tree.arrays, self.tree.factors, self.potentials, tables, separators)
+            self.log_mass = inference.calibrate(
+                self.tree.arrays, self.tree.factors, self.potentials, tables, separators
+            )
             self._calibrated = tables, separators
         return self._calibrated
 
@@ -257,6 +269,8 @@ _query_plan = lru_cache(maxsize=64)(_QueryPlan)
 _RAREST = 1e-12
 _KIND = "graphical-model"
 _FORMAT = 1
+#: Cells of the tree of a model under a condition.
+MAX_GIVEN_CELLS = 2**22
 
 
 class Model:
@@ -396,6 +410,57 @@ class Model:
         if given.size and (given.min() < 0 or (given.max(axis=0) >= sizes).any()):
             raise InputError("a code lies outside the domain", where="log_density")
         return self._shape.log_density(given)
+
+    def given(self, excluded: Sequence[Impossible]) -> tuple[Model, float] | None:
+        """The model of the records outside some cells, and their share of all; None where none is.
+
+        Both are exact: the cells get no mass, and what is left keeps its proportions.
+
+        Errors:
+            LimitError: with these cells' cliques the junction tree is too large.
+        """
+        domain = replace(self.domain, impossible=(*self.domain.impossible, *excluded))
+        cells = tree_cells(domain, self._cliques)
+        if cells > MAX_GIVEN_CELLS:
+            raise LimitError(
+                f"the condition joins too many columns: {cells:.3g} cells",
+                where="where",
+                allowed=f"at most {MAX_GIVEN_CELLS}",
+            )
+        try:
+            tree = junction_tree(domain, self._cliques)
+        except ConfigError:  # no record is left
+            return None
+        left = Model(tree, self._shape.potentials, self._total, cliques=self._cliques)
+        for shape in (self._shape, left._shape):
+            shape.calibrated()
+        return left, math.exp(min(left._shape.log_mass - self._shape.log_mass, 0.0))
+
+    def law(self) -> dict[str, Any]:
+        """The exact model, JSON-able, with columns by their names: see docs/reference/files.md, "The model"."""
+        domain, potentials = self.domain, self._shape.potentials
+        cliques: list[Clique] = [*((i,) for i in range(len(domain))), *self._cliques]
+        own = [(clique, potentials[self.tree.slot(clique)].tolist()) for clique in cliques]
+        never = [(one.clique, "".join(map(str, one.mask(domain).astype(int)))) for one in domain.impossible]
+
+        def named(key: str, tables: Iterable[tuple[Clique, Any]]) -> list[dict[str, Any]]:
+            return [{"columns": [domain.names[i] for i in clique], key: table} for clique, table in tables]
+
+        return {"potentials": named("values", own), "impossible": named("cells", never)}
+
+    @classmethod
+    def of_law(cls, domain: Domain, law: Mapping[str, Any], total: float) -> Model:
+        """The inverse of ``law``. KeyError, TypeError, ValueError, InputError."""
+        cells = [(one["cells"], domain.clique(one["columns"])) for one in law["impossible"]]
+        never = tuple(Impossible(own, pack_mask(np.array(list(bits)) == "1")) for bits, own in cells)
+        domain = replace(domain, impossible=never)
+        tables = {domain.clique(one["columns"]): one["values"] for one in law["potentials"]}
+        cliques = tuple(clique for clique in tables if len(clique) > 1)
+        tree = junction_tree(domain, cliques)
+        potentials = np.zeros(tree.parameters)
+        for clique, values in tables.items():
+            potentials[tree.slot(clique)] = np.array(values, dtype=np.float64)
+        return cls(tree, potentials, total, cliques=cliques)
 
     def pack(self) -> Packed:
         """Arrays and JSON from which ``unpack`` gives an equal model (same results, bit for bit)."""

@@ -289,6 +289,7 @@ class Categorical(Column):
         joined = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
         joined = joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
         distinct, positions = arrow.dictionary_parts(joined)
+        del chunks, joined  # as large as the step
         may = self.codes_of_dictionary(distinct, null_values)[:-1] == OUTSIDE
         may &= pc.binary_length(distinct).to_numpy(zero_copy_only=False) <= MAX_BYTES
         may &= ~pc.match_substring_regex(distinct, _NEVER).to_numpy(zero_copy_only=False)
@@ -316,6 +317,8 @@ class Categorical(Column):
             return pa.array(np.where(whole, numbers, 0).astype(np.int64), mask=~whole).cast(text)
         texts = arrow.valid_text(chunk).cast(text)
         as_float = pc.match_substring_regex(texts, _WRITTEN_FLOAT)
+        if not pc.any(as_float).as_py():
+            return texts
         return pc.if_else(as_float, pc.replace_substring_regex(texts, r"\.0+$", ""), texts)
 
     def arrow_type(self) -> Any:

@@ -238,11 +238,21 @@ class Declared(Protocol):
 
 @dataclass(frozen=True)
 class Predicate:
-    """A parsed question: the columns it reads (sorted), and its truth on each cell of their domain."""
+    """A parsed question: the columns it reads (sorted), and its truth on each cell of their domain.
+
+    Attributes:
+        terms: where it joins questions by ``and``, these; else itself alone.
+    """
 
     columns: tuple[int, ...]
     shape: tuple[int, ...]
     _root: _Node
+    _terms: tuple[Predicate, ...] = ()
+
+    @property
+    def terms(self) -> tuple[Predicate, ...]:
+        """See above."""
+        return self._terms or (self,)
 
     def mask(self) -> Mask:
         """True where a cell satisfies the question; one axis per column."""
@@ -266,8 +276,8 @@ def parse_predicate(text: str, schema: Declared) -> Predicate:
     parser = _Parser(_tokens(text), schema)
     root = parser.expression(0)
     parser.finish()
-    columns = tuple(sorted(parser.columns))
-    return Predicate(columns, parser.domain.shape(columns), root)
+    terms = parser.terms if len(parser.terms) > 1 else ()
+    return parser.predicate(parser.columns, root, tuple(parser.predicate(*term) for term in terms))
 
 
 @dataclass(frozen=True, eq=False)
@@ -317,7 +327,7 @@ def _tokens(text: str) -> list[_Token]:
 
 
 class _Parser:
-    """Recursive descent; ``columns`` collects what is read."""
+    """Recursive descent; ``columns`` collects what is read, ``terms`` what ``and`` joins outside all brackets."""
 
     def __init__(self, tokens: list[_Token], schema: Declared) -> None:
         self._tokens = tokens
@@ -325,11 +335,18 @@ class _Parser:
         self._schema = schema
         self.domain = domain_of(schema.columns)
         self.columns: set[int] = set()
+        self.terms: list[tuple[set[int], _Node]] = []
+
+    def predicate(self, read: set[int], root: _Node, terms: tuple[Predicate, ...] = ()) -> Predicate:
+        columns = tuple(sorted(read))
+        return Predicate(columns, self.domain.shape(columns), root, terms)
 
     def expression(self, depth: int) -> _Node:
         terms = [self._conjunction(depth)]
         while self._accept("word", "or"):
             terms.append(self._conjunction(depth))
+        if depth == 0 and len(terms) > 1:
+            self.terms = []
         return _joined(terms, np.logical_or)
 
     def finish(self) -> None:
@@ -337,9 +354,13 @@ class _Parser:
             raise self._unexpected("and, or, end")
 
     def _conjunction(self, depth: int) -> _Node:
-        terms = [self._negation(depth)]
-        while self._accept("word", "and"):
+        terms: list[_Node] = []
+        while not terms or self._accept("word", "and"):
+            before, self.columns = self.columns, set()
             terms.append(self._negation(depth))
+            if depth == 0:
+                self.terms.append((self.columns, terms[-1]))
+            self.columns = before | self.columns
         return _joined(terms, np.logical_and)
 
     def _negation(self, depth: int) -> _Node:

@@ -157,16 +157,22 @@ def owner_words(words: Words) -> NDArray[np.int64]:
 
 def _hash_different(texts: Any, key: bytes, person: bytes = b"user") -> tuple[Words, NDArray[np.intp]]:
     """The hash of each different id, and which of them each record has."""
-    joined, words = texts.dictionary_encode(), [np.empty((0, 2), np.uint64)]
+    joined = texts.dictionary_encode()
+    return hash_each(joined.dictionary, key, person), joined.indices.to_numpy(zero_copy_only=False)
+
+
+def hash_each(texts: Any, key: bytes, person: bytes) -> Words:
+    """As ``hash_ids``, with a hash for each text: for texts that are different, this takes half the memory."""
+    words = np.empty((len(texts), 2), np.uint64)
     start = hashlib.blake2b(digest_size=ID_BYTES, key=key, person=person)
-    for first in range(0, len(joined.dictionary), _BLOCK):
+    for first in range(0, len(texts), _BLOCK):
         hashes = list[bytes]()
-        for value in joined.dictionary.slice(first, _BLOCK).to_pylist():
+        for value in texts.slice(first, _BLOCK).to_pylist():
             hashing = start.copy()
             hashing.update(value)
             hashes.append(hashing.digest())
-        words.append(as_words(hashes))
-    return np.concatenate(words), joined.indices.to_numpy(zero_copy_only=False)
+        words[first : first + _BLOCK] = as_words(hashes)
+    return words
 
 
 def admit(

@@ -10,23 +10,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import Events, PrivateBatch
+from dpstream.core.contracts import Events, PrivateBatch, UndiscoveredCounts
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema import arrow
 from dpstream.core.schema.discrete import Categorical
 from dpstream.core.schema.domain import Clique, Codes, Mask
 from dpstream.core.schema.encoded_table import EncodedTable
-from dpstream.core.tables.contribution import hash_ids, owner_words
+from dpstream.core.tables.contribution import hash_each, owner_words
 
 if TYPE_CHECKING:
     from dpstream.core.schema import Schema
 
+_Counts = TypeVar("_Counts", bound=UndiscoveredCounts)
 #: From here on, codes are numbers of texts that no codebook had when they came.
 TEXTS = 1 << 30
 #: Of each column: the different texts, and how many records have each.
@@ -72,14 +73,14 @@ class Undiscovered:
         ]
         return cls(*map(tuple, zip(*found, strict=True)))
 
-    def words(self, key: bytes) -> NDArray[np.int64] | None:
+    def words(self, key: bytes) -> NDArray[np.int64]:
         """Two integers a column for each record: keyed hashes of its values; zeros where it has none."""
         parts = []
         for texts, places in zip(self.texts, self.places, strict=True):
             hashes = np.zeros((len(texts) + 1, 2), np.int64)
             hashes[:-1] = owner_words(hash_values(texts, key))
             parts.append(hashes[places])
-        return np.concatenate(parts, axis=1) if parts else None
+        return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 
     def number(self, codes: Codes, rows: NDArray[np.int64], schema: Schema) -> None:
         """Write the numbers of the records' texts into these rows of codes, in place of the code of ``other``."""
@@ -94,7 +95,8 @@ class Undiscovered:
         for texts, places in zip(self.texts, self.places, strict=True):
             chosen = places if admitted is None else places[admitted]
             counts = np.bincount(chosen[chosen >= 0], minlength=len(texts)).astype(np.int64)
-            found.append((texts.filter(pa.array(counts > 0)), counts[counts > 0]))
+            held = counts > 0
+            found.append((texts, counts) if held.all() else (texts.filter(pa.array(held)), counts[held]))
         return tuple(found)
 
 
@@ -207,10 +209,10 @@ class PresentTexts:
 
 
 def hash_values(texts: Any, key: bytes) -> NDArray[np.uint64]:
-    """The keyed hashes of texts, two words each."""
+    """The keyed hashes of different texts, two words each."""
     import pyarrow as pa
 
-    return hash_ids(texts.cast(pa.large_binary()), key, b"value")
+    return hash_each(texts.cast(pa.large_binary()), key, b"value")
 
 
 @dataclass(frozen=True, repr=False)
@@ -231,12 +233,12 @@ class EpochCounts:
         return self.whole(self.columns.index(column), self.added)
 
 
-class DiscoveringBatch(PrivateBatch):
+class DiscoveringBatch(PrivateBatch, Generic[_Counts]):
     """A batch that grants counts of undiscovered values, too."""
 
     __slots__ = ("_batch", "_undiscovered")
 
-    def __init__(self, batch: PrivateBatch, undiscovered: EpochCounts) -> None:
+    def __init__(self, batch: PrivateBatch, undiscovered: _Counts) -> None:
         self._batch, self._undiscovered = batch, undiscovered
 
     def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[Exact]:
@@ -248,11 +250,13 @@ class DiscoveringBatch(PrivateBatch):
         return self._batch.declares_deletes
 
     @property
-    def undiscovered(self) -> EpochCounts:
+    def undiscovered(self) -> _Counts:
         """See ``PrivateBatch``."""
         return self._undiscovered
 
-    def within(self, whole: Callable[[int, Counts], Counted]) -> DiscoveringBatch:
+    def within(
+        self: DiscoveringBatch[EpochCounts], whole: Callable[[int, Counts], Counted]
+    ) -> DiscoveringBatch[EpochCounts]:
         """The same, with what the epoch held before."""
         own = self._undiscovered
         return DiscoveringBatch(self._batch, EpochCounts(own.columns, own.added, whole))

@@ -245,9 +245,9 @@ def release(
             counted = sum(total.counted for total in totals), noise
     told = accuracy_facts(terms, state.step, state.last, deviation, counted, state.gap)
     if state.seen is None and (signal := state.signal.part) < 1.0:
-        whole = sum(max(size, 0.0) for _, size in parts)
-        parts = [(model, signal * size) for model, size in parts]
-        parts.append((Model.uniform(terms.workload.domain, 1.0), (1.0 - signal) * whole))
+        held = [(model, max(size, 0.0)) for model, size in parts]
+        calmer = state.signal.calmer(terms.workload.domain, held), sum(size for _, size in held)
+        parts = [*((model, signal * size) for model, size in held), (calmer[0], (1.0 - signal) * calmer[1])]
     return mixture(parts, number, error, state.last[0], told)
 
 

@@ -48,6 +48,7 @@ from dpstream.families.census.census_state import CensusState, CensusTerms, pack
 from dpstream.families.census.cohorts import Attrition, PriorEvidence, Shapes, levels_of_cohorts
 from dpstream.families.census.schedule import Amounts, CensusSchedule, gap_of, last_of
 from dpstream.families.census.shares import choose_shares
+from dpstream.families.census.signal import Signal
 from dpstream.mechanisms import options
 from dpstream.mechanisms.aim import AIM
 from dpstream.mechanisms.discovery import entering
@@ -196,7 +197,9 @@ class CensusPlan(CensusTerms, StreamPlan):
         """No census yet."""
         prior, cells = self.recipe.prior, self.shapes.followed.cells
         return CensusState(
-            Attrition.fresh(self.domain), None if prior is None else PriorEvidence.fresh(cells)
+            Attrition.fresh(self.domain),
+            Signal.fresh(len(self.domain)),
+            None if prior is None else PriorEvidence.fresh(cells),
         )
 
     def step(self, state: CensusState, batch: PrivateBatch, randomness: Randomness) -> CensusSynthesis:

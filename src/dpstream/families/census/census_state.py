@@ -10,7 +10,7 @@ from fractions import Fraction
 from functools import lru_cache
 
 from dpstream.core.contracts import Packed, pack_fields, unpack_fields
-from dpstream.core.errors import StoreDamagedError, StoreFormatError
+from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.joint import HistogramsNoise
@@ -26,8 +26,6 @@ from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate
 from dpstream.mechanisms.aim import AIM, AIMPlan
 from dpstream.mechanisms.joint_groups import draws, noise_of
 from dpstream.mechanisms.workload_cells import Cells
-
-_FORMAT = 1
 
 
 @dataclass(frozen=True)
@@ -129,6 +127,7 @@ class CensusBook:
 
     Attributes:
         attrition: which values leave sooner.
+        signal: how much of the estimates is released.
         seen: what censuses have measured of each marginal; None without a prior.
         step: steps done.
         last: the last census of each level that had one.
@@ -136,12 +135,12 @@ class CensusBook:
         newcomers: how many come in a step.
         cohorts: open ones, the oldest first.
         newest: the newest cohort of level 0 with the prior in it; None where the prior says nothing of it.
-        signal: how much of it is released.
         gap: most steps between two censuses, as it is learnt; None: as planned.
         discovered: the last step that ended a discovery epoch. found: what was discovered so far, by column.
     """
 
     attrition: Attrition
+    signal: Signal
     seen: PriorEvidence | None = None
     step: int = 0
     last: list[int] = field(default_factory=list)
@@ -149,7 +148,6 @@ class CensusBook:
     newcomers: NewcomersRate = field(default_factory=NewcomersRate)
     cohorts: list[Cohort] = field(default_factory=list)
     newest: Model | None = None
-    signal: Signal = field(default_factory=Signal)
     gap: int | None = None
     discovered: int = 0
     found: dict[str, list[Found]] = field(default_factory=dict)
@@ -171,19 +169,15 @@ class CensusState(CensusBook):
 def pack(state: CensusState) -> Packed:
     """JSON and arrays; each model once."""
     packed = pack_fields(state)
-    return Packed(
-        {**packed.meta, "format": _FORMAT}, packed.arrays, frozenset(packed.arrays) - {"state/left"}
-    )
+    return Packed(packed.meta, packed.arrays, frozenset(packed.arrays) - {"state/left"})
 
 
 def unpack(packed: Packed, cells: Cells) -> CensusState:
     """The inverse of ``pack``.
 
     Errors:
-        StoreFormatError, StoreDamagedError: another format, or arrays that do not fit the workload.
+        StoreFormatError, StoreDamagedError: other fields, or arrays that do not fit the workload.
     """
-    if packed.meta.get("format") != _FORMAT:
-        raise StoreFormatError("unknown format of a census", where="state", allowed=f"format {_FORMAT}")
     state = unpack_fields(CensusState, packed, cells=cells, domain=cells.workload.domain)
     fresh, names = ShapeTracker.fresh(cells), ("values", "variances", "steps", "fits")
     whole, marginals = (cells.total,), (len(cells.cliques),)
@@ -193,6 +187,7 @@ def unpack(packed: Packed, cells: Cells) -> CensusState:
         for name in names
     ]
     fits += [cohort.shares.shape == whole and cohort.variances.shape == marginals for cohort in state.cohorts]
+    fits.append(state.signal.tested.shape == state.signal.present.shape == (2, len(cells.workload.domain)))
     if state.seen is not None:
         seen = state.seen
         fits.append(seen.values.shape == whole and seen.variances.shape == seen.records.shape == marginals)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError
+from dpstream.core.graphical import Measurement
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.domain import Clique, Domain
@@ -118,10 +119,12 @@ class BoxRun(Generic[Release]):
     Attributes:
         released: what it gives.
         outputs: the noisy counts that it measured, as far as the black box hands them over.
+        measured: the same of each marginal, for estimates.
     """
 
     released: Release
     outputs: tuple[RunOutput, ...] = ()
+    measured: tuple[Measurement, ...] = ()
 
 
 class BlackBox(ABC, Generic[Release]):
@@ -183,6 +186,10 @@ class BlackBox(ABC, Generic[Release]):
         What it measured is published, as far as it tells. Only values that its proof counts as outputs may be among
         them: true counts and noise, never scores of a selection.
         """
+
+    def following(self, made: BoxRun[Any], before: Any) -> Any:
+        """What is released after a run, given the release before it; public post-processing. The run's own here."""
+        return made.released
 
     def numbers(self) -> tuple[int, int] | None:
         """How many numbers a run measures and tells, at least and at most; None where it tells none."""

@@ -90,7 +90,12 @@ class MWEMPGMBox(BlackBox[ModelTable]):
         """See ``BlackBox.run``: every marginal that was measured."""
         plan = self.recipe.calibrate(self.workload, budget, Event("replace"))
         made = plan.run(_Counted(self.reads, data), "net", randomness)
-        return BoxRun(ModelTable(made.model), made.outputs)
+        return BoxRun(ModelTable(made.model), made.outputs, made.measurements)
+
+    def following(self, made: BoxRun[ModelTable], before: ModelTable) -> ModelTable:
+        """The release before, moved towards what was measured by as much as is signal."""
+        records, recipe = made.released.model.total, self.recipe
+        return before.moved(made.measured, records, recipe.iterations, recipe.max_cells)
 
     def numbers(self) -> tuple[int, int]:
         """See ``BlackBox.numbers``."""
@@ -288,7 +293,7 @@ class OwnMechanism(BlackBox[AnyTable]):
 
     Guarantee: none by itself. The function has to satisfy the budget it is given, for two databases of the same public
     size that differ in one record, whatever was released before. Noise and private choices come from ``randomness``
-    only; it keeps nothing. ``checks.check_black_box`` looks for a broken guarantee.
+    only; it keeps nothing. ``dpstream_lab.conformance`` looks for a broken guarantee.
 
     Args:
         function: see above.

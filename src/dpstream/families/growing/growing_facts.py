@@ -23,7 +23,7 @@ from dpstream.core.contracts import (
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.budget import Budget, PureDP, decimal_text
 from dpstream.core.privacy.unit import Event
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema.domain import Clique, Domain, Impossible
 from dpstream.families.growing.blackbox import BlackBox, LinearQuery
 from dpstream.families.growing.run_schedule import (
     MAX_RECORDS,
@@ -34,6 +34,7 @@ from dpstream.families.growing.run_schedule import (
     stale,
 )
 from dpstream.families.growing.tables import AnyTable, ModelTable
+from dpstream.mechanisms import ModelSynthesis
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,20 @@ class SharesSynthesis(SyntheticTable):
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
         """Draw records: public post-processing, repeatable for one seed."""
         return self.table.sample(rows, seed)
+
+    def model(self) -> list[dict[str, Any]] | None:
+        """See ``Synthesis.model``."""
+        return self._mixture().model() if isinstance(self.table, ModelTable) else None
+
+    def given(self, excluded: Sequence[Impossible]) -> tuple[SyntheticTable, float] | None:
+        """See ``SyntheticTable.given``."""
+        return (
+            self._mixture().given(excluded) if isinstance(self.table, ModelTable) else super().given(excluded)
+        )
+
+    def _mixture(self) -> ModelSynthesis:
+        assert isinstance(self.table, ModelTable)
+        return ModelSynthesis((self.table.model,), self.total)
 
     def accuracy(self) -> dict[str, Any]:
         """What the manifest says."""

@@ -113,7 +113,7 @@ class GrowingPlan(GrowingFacts):
             # Views that the black box cannot write to.
             data = Database(t, tuple(np.broadcast_to(total, total.shape) for total in state.counts))
             made = self.box.run(run.budget, data, randomness)
-            state.table, outputs = made.released, made.outputs
+            state.table, outputs = self.box.following(made, state.table), made.outputs
             state.made, state.done = last_run(state.made, run), run.last
         synthesis = self._synthesis(state.table, state.t, state.made, state.done)
         if not outputs:

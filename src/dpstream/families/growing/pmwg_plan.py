@@ -366,11 +366,11 @@ class PMWGPlan(PMWGFacts):
 
     def pack_books(self, state: PMWGState) -> dict[str, Any]:
         """What a question changes besides the histogram, JSON-able. Secret."""
-        return {**pack_fields(state.books).meta, "asked": state.asked, "hard": state.hard}
+        return {"books": pack_fields(state.books).meta, "asked": state.asked, "hard": state.hard}
 
     def restore_books(self, state: PMWGState, packed: dict[str, Any]) -> None:
         """The inverse of ``pack_books``, in place."""
-        state.books = unpack_fields(SpentAmounts, Packed(packed, {}))
+        state.books = unpack_fields(SpentAmounts, Packed(packed["books"], {}))
         state.asked, state.hard = int(packed["asked"]), int(packed["hard"])
 
     def pack_memory(self, state: PMWGState) -> Packed:

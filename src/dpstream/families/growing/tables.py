@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import UNPACKED
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.graphical import Model
+from dpstream.core.graphical import Measurement, Model, fit
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
 
@@ -109,6 +109,37 @@ class ModelTable:
     def sample(self, rows: int, seed: int) -> NDArray[np.int32]:
         """Records as codes, shape (rows, columns)."""
         return self.model.sample(rows, seed)
+
+    def moved(
+        self, measured: Sequence[Measurement], records: float, iterations: int, max_cells: int
+    ) -> ModelTable:
+        """Towards noisy counts of so many records, by the part of the way that is signal (James, Stein 1961); what was
+        not measured stays.
+
+        Two distributions are never further apart than all records: noise beyond that never looks like signal.
+        """
+        known = self.model.with_total(records).marginals([one.clique for one in measured])
+        found, noise, most = 0.0, 0.0, 0.0
+        for one, last in zip(measured, known, strict=True):
+            way = one.values - last
+            found += float(((way - way.mean()) ** 2).sum()) / one.variance
+            noise += len(way) - 1
+            most += records**2 / one.variance
+        signal = min(max(found - noise, 0.0), most)
+        part = signal / max(signal + noise, 1.0)
+        wanted = [
+            replace(one, values=last + part * (one.values - last))
+            for one, last in zip(measured, known, strict=True)
+        ]
+        model = fit(
+            self.domain,
+            wanted,
+            total=records,
+            warm=self.model,
+            iterations=iterations,
+            max_cells=max_cells,
+        )
+        return ModelTable(model)
 
 
 @dataclass(frozen=True)

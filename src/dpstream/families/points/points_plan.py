@@ -36,7 +36,7 @@ from dpstream.core.contracts import (
     unpack_fields,
 )
 from dpstream.core.contracts.expectations import check_steps
-from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError, StoreFormatError
+from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError
 from dpstream.core.privacy.budget import PureDP
 from dpstream.core.privacy.noise import DiscreteLaplace
 from dpstream.core.privacy.randomness import Noisy, Randomness
@@ -340,7 +340,7 @@ class PointsPlan(StreamPlan):
         """The whole state as arrays and JSON; secret. Whole numbers take as few bytes as the largest of them needs."""
         packed = pack_fields(state)
         arrays = {name: small(a) if a.dtype == np.int64 else a for name, a in packed.arrays.items()}
-        return Packed({**packed.meta, "format": _FORMAT}, arrays)
+        return Packed(packed.meta, arrays)
 
     def unpack_state(self, packed: Packed) -> PointsState:
         """The inverse of ``pack_state``: continues exactly.
@@ -350,12 +350,6 @@ class PointsPlan(StreamPlan):
             plan.
         """
         meta, arrays = packed.meta, packed.arrays
-        if meta.get("format") != _FORMAT:
-            raise StoreFormatError(
-                f"points packed in format {meta.get('format')!r}",
-                where="state",
-                allowed=f"format {_FORMAT}",
-            )
         widened = {name: wide(a) if a.dtype.kind == "i" else a for name, a in arrays.items()}
         state = unpack_fields(PointsState, Packed(meta, widened), rules=())
         cells, blocks = state.cells, state.blocks
@@ -507,7 +501,6 @@ def _keep(state: PointsState, codes: Ints) -> None:
     state.kept[-1] = np.stack([different, times])
 
 
-_FORMAT = 1
 _CELLS = ("total", "pending", "limit", "floor", "due", "counted", "counter")
 _BLOCK_LENGTHS = (("known", "sums", "pooled", "variance", "bounds"), ("newest", "lengths", "spread"))
 

@@ -27,9 +27,11 @@ from dpstream.core.contracts import (
     pack_fields,
     unpack_fields,
 )
-from dpstream.core.counters import CalibratedCounter, CounterState
+from dpstream.core.counters import CalibratedCounter, CounterState, SimpleCounter
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, estimate_total
+from dpstream.core.privacy.joint import AnyNoise
+from dpstream.core.privacy.law import Law, NoiseSum
 from dpstream.core.privacy.randomness import Exact, Noisy, Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.dpstabs_facts import (
@@ -281,26 +283,25 @@ class _Step(ABC):
     def noisy_counts(self, part: Events) -> list[NoisyCounts]:
         """What the counters released at this step; nothing of counters whose law of noise is not known.
 
-        Values of one counter share noise from step to step, so they have a series. They are running sums since step 1
-        where every marginal is measured at every step; else what a marginal gained at this step, because its counter
-        knows nothing of the steps that did not measure it.
+        They are running sums since step 1 where every marginal is measured at every step; else what a marginal gained
+        at this step, because its counter knows nothing of the steps that did not measure it. Values of one counter
+        share noise from step to step, so they have a series; gains of a simple counter have draws of their own.
         """
         plan, step, counts = self.plan, self.state.step, list[NoisyCounts]()
         every, gained = plan.selector is None, self.side.estimates - self.before
+        independent = not every and isinstance(getattr(plan.counter, "recipe", None), SimpleCounter)
         for i in self.chosen:
             ticks = int(self.side.ticks[i])
             law = plan.counter.law(ticks, 1) if every else plan.counter.gain_law(ticks)
             if law is not None:
                 columns = [plan.domain.names[column] for column in plan.cells.cliques[i]]
-                name, first, query = (
-                    f"{part}, {' x '.join(columns)}",
-                    1 if every else step,
-                    marginal_query(columns),
-                )
-                values = Noisy(gained[plan.cells.part(i)])
-                counts.append(
-                    NoisyCounts(f"step {step}, {name}", part, first, step, query, values, law, series=name)
-                )
+                name, query = f"{part}, {' x '.join(columns)}", marginal_query(columns)
+                draw, series = f"step {step}, {name}", None if independent else name
+                noise: AnyNoise | Law = law
+                if independent and isinstance(law, NoiseSum):
+                    query["chosen"], noise = columns, law.parts[0][0]
+                values, first = Noisy(gained[plan.cells.part(i)]), 1 if every else step
+                counts.append(NoisyCounts(draw, part, first, step, query, values, noise, series=series))
         return counts
 
     @property

@@ -113,9 +113,9 @@ class Publisher:
             return Signer(self._sign)
         if (self.directory / SIGNATURE).exists():
             raise ConfigError(
-                "the releases are signed, and the key is missing",
+                "the key is missing",
                 where=str(self.directory),
-                allowed=f"[output] sign; or remove {SIGNATURE}, and readers with a key read no more",
+                allowed=f"[output] sign, or remove {SIGNATURE}",
             )
         return None
 

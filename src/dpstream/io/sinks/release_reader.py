@@ -20,7 +20,7 @@ from dpstream.io.sinks.drawing import DRAWN_TABLE
 from dpstream.io.sinks.period_tables import add_periods, has_periods
 from dpstream.io.sinks.signing import SignedPath
 from dpstream.io.sinks.table_files import FORMATS, Format, from_bytes
-from dpstream.io.sinks.target import CODEBOOK, MANIFEST, MEASUREMENTS, STAYING, step_name
+from dpstream.io.sinks.target import CODEBOOK, MANIFEST, MEASUREMENTS, MODEL, STAYING, step_name
 
 Frame = Literal["arrow", "pandas", "polars"]
 #: The manifest of a step, and the noisy counts that were published with it.
@@ -77,16 +77,41 @@ def read_changes(directory: str | AnyPath, step: int, *, frame: Frame = "arrow")
         ConfigError: no such step, or one without changes. StoreDamagedError: files that differ from their hashes.
     """
     root = any_path(directory)
-    entry = _catalogue(root).entry(step)
-    if entry is not None and (entry["state"] == "withdrawn" or not entry["kept"]):
-        raise ConfigError(_why_gone(entry), where=str(root))
-    if not any(name.startswith("changes.") for name in read_manifest(root, step)["files"]):
+    if not any(name.startswith("changes.") for name in _files_there(root, step)):
         raise ConfigError(
             f"step {step} lacks changes",
             where=str(root),
             allowed='a stream with publish = "changes" or "both"',
         )
     return as_frame(_part(root, step, "changes")[1], frame)
+
+
+def read_model(directory: str | AnyPath, step: int) -> dict[str, Any]:
+    """The model of a step, as docs/reference/files.md describes it.
+
+    Errors:
+        ConfigError: no such step, a withdrawn or dropped one, or one without a model. StoreDamagedError: a file that is
+            missing, cannot be read, or differs from its hash.
+    """
+    root = any_path(directory)
+    listed = _files_there(root, step).get(MODEL)
+    if listed is None:
+        raise ConfigError(
+            f"no model was published with step {step}",
+            where=str(root),
+            allowed="a step with model.json",
+        )
+    path = root / step_name(step) / MODEL
+    return _json(_verified(path, listed["sha256"]), path)
+
+
+def _files_there(root: AnyPath, step: int) -> dict[str, Any]:
+    """The files that a step's manifest lists (ConfigError: they are gone)."""
+    entry = _catalogue(root).entry(step)
+    if entry is not None and (entry["state"] == "withdrawn" or not entry["kept"]):
+        raise ConfigError(_why_gone(entry), where=str(root))
+    files: dict[str, Any] = read_manifest(root, step)["files"]
+    return files
 
 
 def read_measurements(directory: str | AnyPath, through: int | None = None) -> list[NoisyCounts]:
@@ -170,8 +195,8 @@ def check_signed(root: SignedPath) -> int:
         assert isinstance(folder, SignedPath)
         for name in sorted(folder.names() - wanted.keys() - {MANIFEST}):
             if not name.startswith(".") and f"{folder.key}/{name}" not in signed:
-                what = _why_gone(entry) if gone else "nobody has signed this file"
-                raise StoreDamagedError(what, where=str(folder / name), allowed="the signed files")
+                what = _why_gone(entry) if gone else "not signed"
+                raise StoreDamagedError(what, where=str(folder / name))
     return count
 
 

@@ -56,9 +56,7 @@ class Signer:
         except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):
             self._key = None
         if not isinstance(self._key, ed25519.Ed25519PrivateKey):
-            raise ConfigError(
-                "expected an Ed25519 private key without a passphrase", where=str(path), allowed=_MAKE
-            )
+            raise ConfigError("expected an Ed25519 private key", where=str(path), allowed=_MAKE)
         self.public = str(self._key.public_key().public_bytes_raw().hex())
 
     def sign(self, stream_id: str, files: Mapping[str, Sequence[str]]) -> bytes:
@@ -95,9 +93,7 @@ class Signature:
         try:
             data = read_place(path)
         except FileNotFoundError:
-            raise ConfigError(
-                "the file is missing", where=str(path), allowed="signed releases, or no key"
-            ) from None
+            raise ConfigError("file missing", where=str(path), allowed="no key") from None
         facts, self.files = _verified(data, self._keys, str(path))
         self.key, self.stream_id = str(facts["key"]), str(facts["stream_id"])
 
@@ -148,11 +144,11 @@ class SignedPath(ObjectPath):
             except FileNotFoundError:
                 if listed is None:
                     raise
-                what = "the signed file is missing"
+                what = "signed file missing"
                 continue
             if sha256(data) in listed if listed is not None else self.key.startswith("step-"):
                 return data
-            what = "the file differs from the signed one: it was changed, or is of another day"
+            what = "changed since, or of another day"
             if self.key == CATALOGUE and f'"{self.signature.stream_id}"'.encode() not in data:
                 what = f"{SIGNATURE} is of another stream"
         raise StoreDamagedError(what, where=str(self))
@@ -178,7 +174,7 @@ def signed_folder(root: AnyPath, keys: str | Sequence[str]) -> SignedPath:
     """
     given = (keys,) if isinstance(keys, str) else tuple(keys)
     if not all(re.fullmatch("[0-9a-f]{64}", str(key)) for key in given):
-        raise ConfigError("expected a public key", where="key", allowed=f"64 of 0-9a-f, as in {SIGNATURE}")
+        raise ConfigError("expected a public key", where="key", allowed="64 of 0-9a-f")
     return SignedPath("", "", "", signature=Signature(root, given))
 
 
@@ -189,7 +185,7 @@ def _verified(data: bytes, keys: Sequence[str], where: str) -> tuple[dict[str, A
         facts: dict[str, Any] = parse_json(data)
         signature = facts.pop("signature")
         if facts["key"] not in keys:
-            what = f"the releases are signed with another key, {facts['key']}"
+            what = f"signed with another key, {facts['key']}"
             raise ConfigError(what, where=where, allowed=", ".join(keys))
         key = ed25519.Ed25519PublicKey.from_public_bytes(bytes.fromhex(facts["key"]))
         key.verify(bytes.fromhex(signature), _message(facts))
@@ -197,7 +193,7 @@ def _verified(data: bytes, keys: Sequence[str], where: str) -> tuple[dict[str, A
             return facts, facts["files"]
     except (ValueError, KeyError, TypeError, AttributeError, exceptions.InvalidSignature):
         pass
-    raise StoreDamagedError("the signature is not valid: the file was changed", where=where)
+    raise StoreDamagedError("the signature is not valid", where=where)
 
 
 def _message(facts: Mapping[str, Any]) -> bytes:
@@ -217,7 +213,7 @@ def _cryptography() -> tuple[Any, Any, Any]:
     except ImportError:
         raise ConfigError(
             "signatures need the package cryptography",
-            where="[output] sign, or key",
+            where="key",
             allowed="pip install 'dpstream[encryption]'",
         ) from None
     return ed25519, serialization, exceptions

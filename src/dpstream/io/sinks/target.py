@@ -29,6 +29,8 @@ MANIFEST = "manifest.json"
 NOTICE = "withdrawn.json"
 #: What a step measured, as noisy counts; it stays when the table goes.
 MEASUREMENTS = "measurements.ndjson"
+#: What a step's records are drawn from; it goes when the table goes.
+MODEL = "model.json"
 #: What stays of a step whose table expired or was withdrawn.
 STAYING = frozenset({MANIFEST, NOTICE, MEASUREMENTS})
 #: (step, file or table) -> how it differs from what was published; "withdrawn": it exists, but the step was withdrawn.

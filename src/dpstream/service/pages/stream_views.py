@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from fastapi.responses import HTMLResponse, Response
 
 from dpstream.core.errors import DpstreamError
-from dpstream.io.sinks import read_catalogue, read_manifest
+from dpstream.io.sinks import read_catalogue, read_manifest, released_schema
 from dpstream.service.pages.board import WantedPlan, draft, plan_board
 from dpstream.service.pages.documents import policy_of
 from dpstream.service.pages.previews import preview
@@ -103,7 +103,10 @@ def held(visit: Visit) -> Response:
     me, name = visit.me, visit.asked("stream")
     found = visit.desk.held(me, name, visit.number("step"))
     config = visit.desk.config(me, name)
-    made = preview(found, config.schema(), config.output.dir)
+    releases, schema = config.output.dir, config.schema()
+    if schema.open_columns and found.last_step is not None:
+        schema = released_schema(releases, read_manifest(releases, found.last_step))
+    made = preview(found, schema, releases)
     mine = any(one.person == me.name for one in found.approvals)
     values = _of_stream(visit)
     if mine and visit.asked("told") == "approve":

@@ -294,13 +294,8 @@ class CheckedExport:
     head: str | None
 
 
-def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) -> bytes:
-    """The file's bytes.
-
-    Args:
-        secret: batch ids too, which are the owner's names for private data.
-        times: when each step was committed, by the owner's clock.
-    """
+def export_ledger(ledger: Ledger) -> bytes:
+    """The file's bytes: public facts, without batch ids and times."""
     facts = ledger.facts
     head: dict[str, Any] = {
         "kind": _KIND,
@@ -318,7 +313,7 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
     lines, total = [chained(head, None)], Fraction(0)
     for one in ledger.spends:
         total = max(total, one.spent)
-        line: dict[str, Any] = {
+        line = {
             "step": one.step,
             "period": one.period,
             **({} if one.unit_period is None else {"unit_period": one.unit_period}),
@@ -329,10 +324,6 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
             "manifest_sha256": one.manifest_sha256,
             "made_with_test_seed": one.test_seed,
         }
-        if secret:
-            line["batch_id"] = one.batch_id
-        if times:
-            line["time"] = one.time
         lines.append(chained(line, lines[-1]))
     end = {"end": True, "steps": len(ledger.spends), "total": str(total), "not_released": ledger.inside}
     end["previous"] = line_hash(lines[-1])
@@ -340,11 +331,11 @@ def export_ledger(ledger: Ledger, *, secret: bool = False, times: bool = False) 
     return as_file(lines)
 
 
-def write_export(path: Path, data: bytes, *, private: bool) -> None:
-    """Write the file whole; an old one is replaced. A ``private`` one is readable by its owner only."""
+def write_export(path: Path, data: bytes) -> None:
+    """Write the file whole; an old one is replaced."""
     require_folder(path.absolute().parent)
     with file_errors("the ledger could not be written", path):
-        durable.replace_file(path, data, mode=0o600 if private else 0o644)
+        durable.replace_file(path, data, mode=0o644)
 
 
 def is_export(path: str | Path) -> bool:

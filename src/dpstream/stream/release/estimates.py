@@ -5,6 +5,7 @@ The pages docs/guide/measurements.md and docs/theory/measurements.md say what ho
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -72,6 +73,7 @@ class Estimate:
         span: of a flow: its steps, with their first and last day.
         began: values that were discovered after its first step, with the first step that has them.
         left: the labels of the bins that held these values before.
+        learnt: of a census: the steps at which its draws of level 0 up to then decided when it counts next.
     """
 
     columns: tuple[str, ...]
@@ -86,6 +88,7 @@ class Estimate:
     span: Any = None
     began: tuple[tuple[str, int], ...] = ()
     left: tuple[str, ...] = ()
+    learnt: tuple[int, ...] = field(default=(), repr=False, compare=False)
     _kinds: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
 
     def sum(self, cells: NDArray[np.bool_]) -> Estimate:
@@ -141,8 +144,25 @@ class Estimate:
 
     @property
     def exact(self) -> bool:
-        """Whether intervals are computed from the law of the noise itself. Else from its variance, which is wider."""
-        return self.law().exact
+        """Whether intervals are those of the error's law. Else they are from its variance, which is wider, or
+        ``approximate``."""
+        return self.law().exact and not self.approximate
+
+    @property
+    def approximate(self) -> bool:
+        """Whether some of its draws decided how many others it has. It is unbiased, and its squared error is its
+        variance on average; intervals are those of as many draws (docs/theory/census.md)."""
+        draws = [part.source for part in self._parts]
+        return any(
+            any(one.end > step for one in draws)
+            and any(one.end <= step and "of level 0" in one.draw for one in draws)
+            for step in self.learnt
+        )
+
+    @property
+    def kind(self) -> str:
+        """``exact``, ``approximate``, or ``least squares`` where ``chosen``."""
+        return "least squares" if self.chosen else "approximate" if self.approximate else "exact"
 
     @property
     def shared(self) -> set[str]:
@@ -156,11 +176,13 @@ class Estimate:
         Errors:
             ConfigError: a confidence that is not above 0 and below 1 (up to 0.999999).
         """
+        width = self.half_widths(confidence)
+        return None if self.chosen else (self.values - width, self.values + width)
+
+    def half_widths(self, confidence: float = 0.95) -> NDArray[np.float64]:
+        """Half of the interval of every cell; not a number where ``chosen``."""
         check_confidence(confidence)
-        if self.chosen:
-            return None
-        width = self._each(lambda law: law.half_width(confidence))
-        return self.values - width, self.values + width
+        return self._each(lambda law: math.nan if self.chosen else law.half_width(confidence))
 
     @property
     def note(self) -> str:
@@ -181,6 +203,11 @@ class Estimate:
         data = label_columns(self.columns, self.labels)
         data |= {name: pa.array(own.ravel(), mask=gone.ravel()) for name, (own, gone) in numbers.items()}
         return pa.table(data)
+
+    @property
+    def names(self) -> list[str]:
+        """Of each cell its labels, joined by `` x ``."""
+        return [" x ".join(cell) for cell in itertools.product(*self.labels)]
 
     @property
     def begins(self) -> NDArray[np.int64]:
@@ -250,6 +277,14 @@ class Flowing(Protocol):
         ...
 
 
+def learnt_at(manifest: Mapping[str, Any]) -> list[int]:
+    """The step of a manifest, where its noise decided when a census counts next: of a plan that learns stays."""
+    last = (manifest.get("accuracy") or {}).get("last_census")
+    if not last or not last["level"] or last["step"] != manifest["step"] or manifest["relation"] == "replace":
+        return []
+    return [] if "discovery" in manifest["mechanism"]["options"] else [int(last["step"])]
+
+
 def sum_of(weighted: Iterable[tuple[float, Estimate]], like: Estimate) -> Estimate:
     """A weighted sum of estimates of one marginal. What two of them say by the same draw is added before variances
     are: it may cancel."""
@@ -288,6 +323,7 @@ class Published(Flowing):
         counts: in the order of steps.
         public_numbers: the exact number of records by step, where the owner declared it public.
         records: what the records that are counted are called.
+        learnt: as of ``Estimate``.
     """
 
     def __init__(
@@ -296,7 +332,9 @@ class Published(Flowing):
         schema: Schema,
         public_numbers: Mapping[int, int] | None = None,
         records: str = "records",
+        learnt: tuple[int, ...] = (),
     ) -> None:
+        self.learnt = learnt
         self.counts = tuple(marginal for one in counts for marginal in one.marginals)
         self.schema = schema
         self._public, self.records = public_numbers, records
@@ -323,12 +361,14 @@ class Published(Flowing):
     def of(cls, schema: Schema, steps: Iterable[MeasuredStep]) -> Published:
         """Those of some steps that follow each other from the first one on."""
         counts, public, records = list[NoisyCounts](), dict[int, int](), "records"
+        learnt = list[int]()
         for manifest, own in steps:
             counts += own
+            learnt += learnt_at(manifest)
             records = (manifest.get("accuracy") or {}).get(COUNTED, "records")
             if manifest["relation"] == "replace":
                 public[int(manifest["step"])] = int(manifest["rows"])
-        return cls(counts, schema, public or None, records)
+        return cls(counts, schema, public or None, records, tuple(learnt))
 
     def estimate(
         self, columns: Sequence[str], as_of: int | None = None, combine: Combine = "reconciled"
@@ -702,6 +742,7 @@ class Published(Flowing):
             records=self.records,
             began=tuple((one.value, one.first) for _, one in opened),
             left=tuple(dict.fromkeys(str(column.other) for column, _ in opened)),
+            learnt=self.learnt,
             _kinds=times if (times != len(blocks)).any() else kinds,
         )
 
@@ -775,7 +816,10 @@ def sum_of_cells(
             for code in np.flatnonzero(cells.any(axis=tuple(other for other in axes if other != axis)))
         }
         found = replace(found, began=tuple(one for one in found.began if one[0] in asked))
-    return found, float(found.values[cells].sum()), found.law(cells)
+    law = found.law(cells)
+    if law.variance == 0.0 and found.began:
+        return Missing((), f"Nothing was counted as of step {found.as_of}{_began_words(found.began)}.")
+    return found, float(found.values[cells].sum()), law
 
 
 def error_words(estimate: Estimate, law: WeightedSum) -> str:
@@ -791,8 +835,8 @@ def error_words(estimate: Estimate, law: WeightedSum) -> str:
         sums = f"{many} measurements, added up"
     if any(isinstance(part, TreeCells | OfTop) for part in estimate._parts):
         sums = "the measurements of all levels, by least squares"
-    if law.variance == 0.0 and estimate.began:
-        how = "exact: no record has its code"
+    if estimate.approximate:
+        how = f"about, by the law of noise in {sums}; some of them decided how many follow"
     elif law.variance == 0.0:
         how = f"exact: the number of {estimate.records} was declared public"
     elif law.exact:

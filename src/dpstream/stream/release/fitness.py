@@ -81,6 +81,8 @@ def fitness_of_step(folder: Path, manifest_of: Callable[[int], Mapping[str, Any]
     """Of one step's table: the verdicts of its manifest, errors by simulation, and whether its rows can be believed."""
     manifest, rows = manifest_of(step), unfit_rows(manifest_of, step)
     accuracy, number = manifest["accuracy"], number_of_records(manifest)
+    if "panel" in accuracy and not accuracy["panel"]["answers"]:
+        return Fitness()  # the first window is not over
     found = {one["use"]: Verdict.from_dict(one) for one in accuracy.get("verdicts", ())}
     for one in _simulated(folder, step, accuracy.get(COUNTED, "records")) if found else ():
         known = found[one.use]

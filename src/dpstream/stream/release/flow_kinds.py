@@ -124,6 +124,14 @@ class PresentFlows(_TableKind):
         cut = max((step for step in self.unpublished), default=0)
         return [step for step in found if step >= cut]
 
+    def stock(self, step: int | None, combine: Any) -> Estimate | Missing:
+        """The number of records present at the end of a census; None: of the newest one that is known."""
+        if self.numbers:
+            return self.published.estimate((), step, combine)
+        ends = sorted({one.end for one in self._lines("present")}, reverse=True) if step is None else [step]
+        found = [self._stock((), end, combine) for end in ends]
+        return next((one for one in found if isinstance(one, Estimate)), found[0])
+
     def _lines(self, counted: str) -> list[NoisyCounts]:
         return [one for one in self.counts if one.counted == counted]
 

@@ -317,7 +317,7 @@ class Series:
 
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a period and cell: ``from``, ``to`` (days, or steps), labels, ``count``, ``standard_error``, ``low``,
-        ``high``, ``status`` (measured, or why not, or from which step on); as a pyarrow Table."""
+        ``high``, ``status`` (measured, approximate, why not, or from which step on); as a pyarrow Table."""
         import pyarrow as pa
 
         tables = [None if own is None else own.to_table(confidence) for own in self.flows]
@@ -328,7 +328,7 @@ class Series:
             row = {"from": pa.array([str(start)] * rows), "to": pa.array([str(end)] * rows)}
             for name, source in (*((name, name) for name in self.columns), *_NUMBERS.items()):
                 row[name] = pa.nulls(1, known[source].type) if table is None else table[source]
-            status = [why or "measured"] * rows
+            status = [why or ("approximate" if own is not None and own.approximate else "measured")] * rows
             if own is not None and own.began:
                 ahead = own.begins.ravel().tolist()
                 status = [f"from step {at}" if at > span.last else status[0] for at in ahead]

@@ -38,6 +38,7 @@ class Publishing:
         full_every: with ``changes``: a full table at the first step and again after at most this many steps.
         approve: committed steps are held until somebody approves them.
         measurements: noisy counts are published beside each release, as they were measured.
+        model: so is what its records are drawn from.
         may_change: columns in which a synthetic record may change and keep its id (an ``update`` among the changes);
             ``any`` of them, or none: records only leave and come. None: as the step before has it; where records begin
             to persist, ``any`` with the unit ``record``, and else none.
@@ -53,6 +54,7 @@ class Publishing:
     full_every: int = FULL_EVERY
     approve: bool = False
     measurements: bool = True
+    model: bool = True
     may_change: Literal["any"] | tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:

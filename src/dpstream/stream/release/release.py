@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,8 +31,8 @@ from dpstream.stream.release.averages import Average, Numbers
 from dpstream.stream.release.estimates import Estimate, Published, label_columns
 from dpstream.stream.release.manifest import DRAWN
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
+from dpstream.stream.release.sampling import given, sampled
 from dpstream.stream.release.showing import estimate_html, release_html, spent_of
-from dpstream.stream.release.table_blocks import drawing, whole_table
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
@@ -182,29 +181,35 @@ class Release:
         """Rows of the released table: the rounded noisy total, at least 0."""
         return int(self.manifest["rows_in_table"])
 
-    def sample(self, rows: int | None = None, seed: int | None = None) -> Any:
+    def sample(self, rows: int | None = None, seed: int | None = None, *, where: str | None = None) -> Any:
         """Synthetic records as a pyarrow Table, typed as the source.
 
         Args:
             rows: how many; the released number by default.
-            seed: repeats a draw. With neither argument: exactly the released table where tables are drawn anew.
+            seed: repeats a draw. Without arguments: exactly the released table where tables are drawn anew.
                 Where records persist (``records = "persistent"``) the released table was carried over from the
                 one before; this draws another table of the same model, with as many rows (``table``
                 gives the released one).
+            where: only records that satisfy a question; see ``PublicRelease.sample``.
 
         Errors:
-            ConfigError: negative rows or seed, or a step whose model was dropped; rows or a seed of a classifier.
+            ConfigError: negative rows or seed, or a step whose model was dropped; arguments of a classifier. Others as
+            ``PublicRelease.sample``.
         """
-        if rows is not None or seed is not None:
-            self._answers("rows" if rows is not None else "seed")
-        count, released = (self.rows if rows is None else rows), rows is None and seed is None
-        if seed is None:
-            seed = int(self.manifest["sampling_seed"]) if rows is None else secrets.randbits(63)
-        for name, value in (("rows", count), ("seed", seed)):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not 0 <= value < 2**63:
-                raise ConfigError(f"{value!r} cannot be used", where=name, allowed="an integer from 0")
+        asked = {"where": where, "rows": rows, "seed": seed}
+        named = [name for name, value in asked.items() if value is not None]
+        if named:
+            self._answers(named[0])
+        count, released = (self.rows if rows is None else rows), not named
+        if released:
+            seed = int(self.manifest["sampling_seed"])
         size = self.manifest.get(DRAWN) if released else None
-        return whole_table(drawing(self._model, self._schema, int(count), int(seed), size, {}))
+        return sampled(self._model, self._schema, count, seed, where, self.manifest, self.answer, block=size)
+
+    def probability(self, where: str) -> float:
+        """The share of records that satisfy a question, under the model; see ``PublicRelease.probability``."""
+        left = given(self._answers("where"), self._schema, where)
+        return 0.0 if left is None else left[1]
 
     def marginal(self, columns: Sequence[str]) -> Marginal:
         """Estimated counts of all value combinations of some columns.

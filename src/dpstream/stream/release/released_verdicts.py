@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any
 
@@ -102,6 +102,8 @@ def when_measured(step: int, period: str | None) -> str:
     return f"step {step}" if period is None else f"step {step} ({period.rsplit('/', 1)[-1]})"
 
 
+#: Where errors stand that no simulation gives.
+_OPEN = "dpstream measured has errors of measured counts"
 #: Columns whose averages a verdict names.
 _NAMED = 3
 
@@ -146,6 +148,8 @@ def released_verdicts(
     found = verdicts_from(size, total, marginals, marginals_how, how, records)
     # The number of records has an error of its own where the marginals have bounds only.
     found = (found[0], *only_good_news(found[1:])) if bounds else found
+    if plan.open_columns:  # of discovered values no stream is invented
+        found = tuple(replace(one, why=_OPEN) if one.word == NOT_KNOWN else one for one in found)
     totals, rest = found[:1], found[1:]
     if number.expected_since:
         totals = as_of(totals, number.measured_up_to, when_measured(number.measured_up_to, number.period))

@@ -15,7 +15,7 @@ from dpstream.io.sinks.change_tables import content_sha256
 from dpstream.io.sinks.drawing import DRAWN_TABLE, Drawing, drawn_table
 from dpstream.io.sinks.publisher import Publisher
 from dpstream.io.sinks.table_files import Content, StagedFile, sha256_of
-from dpstream.io.sinks.target import MEASUREMENTS
+from dpstream.io.sinks.target import MEASUREMENTS, MODEL
 from dpstream.stream.release import table_blocks
 from dpstream.stream.release.manifest import DRAWN, Label, labelled
 from dpstream.stream.release.persistent_records import PersistentRecords, carry, records_before
@@ -26,6 +26,7 @@ from dpstream.stream.release.publishing import (
     keep_for_changes,
     record_facts,
 )
+from dpstream.stream.release.sampling import model_file
 from dpstream.stream.release.table_blocks import drawing, write_blocks
 from dpstream.stream.store.store import Store
 from dpstream.stream.store.store_database import UNSEALED, Sealing, file_errors
@@ -113,13 +114,15 @@ class Renderer:
         schema = self.schema_at(step)
         rows = self._rows(synthesis, schema)
         added_to, after = synthesis.grows, synthesis.answers
-        follows, measured = self._readers_follow(step), self._measurements(synthesis)
+        follows, beside = self._readers_follow(step), self._measurements(synthesis)
+        if self.sink is not None and self._policy.model:
+            beside |= model_file(synthesis, schema, step)
         if added_to is not None:
             table = added_to.table(schema)
             facts = {**added_to.facts(), "content_sha256": content_sha256(table)}
             additions = (lambda: added_to.additions(schema)) if follows else None
             files, keep = self._followed(step, table, label, additions)
-            return ReleaseFiles(files | measured, rows, Carried(), facts, keep)
+            return ReleaseFiles(files | beside, rows, Carried(), facts, keep)
         if self._policy.records == "fresh" or after is None:
             carries, block = Carried(None, carried.next_id), table_blocks.BLOCK
             if self.sink is None:
@@ -127,7 +130,7 @@ class Renderer:
             drawn = drawing(synthesis, schema, rows, seed, block if rows > block else None, label)
             with file_errors("the released table could not be written", self.store.path):
                 files = drawn_files(self.sink, self.store, step, drawn, label, sealing=self.store.sealing)
-            return ReleaseFiles(files | measured, rows, carries, None, self._policy.keep, drawn.block)
+            return ReleaseFiles(files | beside, rows, carries, None, self._policy.keep, drawn.block)
         start = records_before(carried.records, self.synthesis_of, step)
         may_change = self._columns_that_change(step, begins=start is None)
         made = carry(start, after, schema, rows, seed, first_id=carried.next_id, may_change=may_change)
@@ -136,7 +139,7 @@ class Renderer:
         changes = None if made.changes is None else lambda: made.changes
         files, keep = self._followed(step, made.records.with_ids, label, changes)
         carries, facts = Carried(made.records, made.records.next_id), record_facts(made, step, may_change)
-        return ReleaseFiles(files | measured, rows, carries, facts, keep)
+        return ReleaseFiles(files | beside, rows, carries, facts, keep)
 
     def _rows(self, synthesis: Synthesis, schema: Schema) -> int:
         """Rows of the released table, cut by a public rule."""
@@ -267,7 +270,10 @@ class RemadeFiles:
         content: Content | None = remembered
         if content is None:
             content = self._store.staging.find(step, name, digest, self._store.sealing)
-        if content is None:
+        if content is None and name == MODEL:
+            if (synthesis := self._synthesis_of(step)) is not None:
+                content = model_file(synthesis, self._schema_at(step), step).get(name)
+        elif content is None:
             if step != self._step or isinstance(self._files.get(name), StagedFile):
                 self._make(step)
             content = self._files.get(name)

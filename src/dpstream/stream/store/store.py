@@ -77,7 +77,7 @@ from dpstream.stream.store.summed_rows import (
     any_departed,
     dropped,
     forget_counts,
-    forget_events,
+    forget_records,
     problem_of_files,
     read_cut,
     read_events,
@@ -617,7 +617,7 @@ class Store:
             if prepared.values is not None:
                 write_values(db, key, step, prepared.values)
             if prepared.forgets:
-                forget_events(db, key, step)
+                forget_records(db, key)
             if prepared.keep is not None:
                 self._expire(db, step - prepared.keep)
 

@@ -543,11 +543,20 @@ def write_values(db: StoreDatabase, key: bytes, step: int, change: ValueCounts) 
     write_latest(db, key, VALUE_SUM, step, _sum_bytes(total))
 
 
-def forget_counts(db: StoreDatabase, key: bytes) -> None:
-    """Delete the counters of users and the counts of values of a stream that has no further step, inside the caller's
-    transaction."""
+def forget_records(db: StoreDatabase, key: bytes) -> None:
+    """Delete the counters of users, the present records and the keys that left, which no later step reads, inside the
+    caller's transaction."""
     if (step := step_of(db, USER_SUM)) is not None:
         forget_events(db, key, step)
+    if (step := step_of(db, PRESENT_SUM)) is not None:
+        for table in ("present", "departed"):
+            db.execute(f"DELETE FROM {table}")
+        write_latest(db, key, PRESENT_SUM, step, bytes(2 * _SUM))
+
+
+def forget_counts(db: StoreDatabase, key: bytes) -> None:
+    """The same of a stream that has no further step, and delete its counts of values."""
+    forget_records(db, key)
     if (step := step_of(db, VALUE_SUM)) is not None:
         write_values(db, key, step, ValueCounts((), ended=True))
 

@@ -50,6 +50,7 @@ from dpstream.core.privacy.randomness import Exact
 from dpstream.core.privacy.select import Integers
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.schema.pattern import Pattern
+from dpstream.core.tables.undiscovered import DiscoveringBatch
 from dpstream.stream.cut_users import NONE_CUT, published_cut
 
 
@@ -386,7 +387,7 @@ class _Discovery:
             for counts, (texts, numbers) in zip(self._counts, batch.undiscovered.added, strict=True):
                 counts.update(dict(zip(texts.to_pylist(), numbers.tolist(), strict=True)))
         self._present = batch.undiscovered
-        grown = _GrownBatch(batch, self._root.domain, self._plan.domain, self)
+        grown = _GrownBatch(batch, self, self._root.domain, self._plan.domain)
         return cast("Synthesis", self._plan.step(state, grown, self._randomness))
 
     def of(self, column: str, after: int) -> Iterable[tuple[str, int]]:
@@ -407,17 +408,18 @@ class _Discovery:
         return np.frombuffer(repr(found).encode(), np.uint8)
 
 
-class _GrownBatch(PrivateBatch):
+class _GrownBatch(DiscoveringBatch[_Discovery]):
     """A batch as columns with more values count it: nothing has the new ones."""
 
-    __slots__ = ("_batch", "_before", "_now", "_values")
+    __slots__ = ("_before", "_now")
 
-    def __init__(self, batch: PrivateBatch, before: Domain, now: Domain, values: _Discovery) -> None:
-        self._batch, self._before, self._now, self._values = batch, before, now, values
+    def __init__(self, batch: PrivateBatch, values: _Discovery, before: Domain, now: Domain) -> None:
+        super().__init__(batch, values)
+        self._before, self._now = before, now
 
     def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[Exact]:
         """See ``PrivateBatch``."""
-        return self._padded(cliques, self._batch.count(cliques, part))
+        return self._padded(cliques, super().count(cliques, part))
 
     def _padded(self, cliques: Sequence[Clique], counts: Sequence[Exact]) -> list[Exact]:
         padded = []
@@ -432,15 +434,6 @@ class _GrownBatch(PrivateBatch):
         """See ``PrivateBatch``."""
         own = self._batch.present
         return None if own is None else _GrownRecords(own, self)
-
-    @property
-    def declares_deletes(self) -> bool:
-        return self._batch.declares_deletes
-
-    @property
-    def undiscovered(self) -> _Discovery:
-        """See ``PrivateBatch``."""
-        return self._values
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ Trusted base: owner (compares with the private table).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StepError
 from dpstream.core.privacy import Event, Randomness, User
-from dpstream.core.schema import Schema
+from dpstream.core.schema import Categorical, Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
-from dpstream.io.sinks.release_reader import released_alike
+from dpstream.io.sinks.release_reader import released_alike, released_schema
 from dpstream.mechanisms import AIM
+from dpstream.mechanisms.grown_tables import grown_workload
 from dpstream.stream.templates import said
 from dpstream.tools.evaluate.array_types import Codes
 from dpstream.tools.evaluate.judgement import Judgement, check_target, judge
@@ -187,6 +188,8 @@ def evaluate_run(
     if not folder.full:
         raise ConfigError("released tables are missing", where=str(place), allowed="one step, or more")
     wanted = choose_steps(folder.full, steps, every)
+    if config.schema().open_columns:
+        config, chosen = _with_values(config, folder, chosen)
     run = _StepComparison(folder, config.schema(), chosen)
     true = None
     for true in true_steps(config, until=wanted[-1]):
@@ -253,6 +256,21 @@ def choose_steps(
         full = len(available) == last - first + 1
         raise ConfigError(what, where="steps", allowed=span if full else f"kept ones among {span}")
     return tuple(sorted(set(asked)))
+
+
+def _with_values(config: Config, folder: Folder, chosen: Workload) -> tuple[Config, Workload]:
+    """The configuration and the workload over columns with the values that the releases have, so that the truth has
+    them, too, from the first step on."""
+    found = {
+        column.name: column.found
+        for column in released_schema(folder.releases, folder.manifest).columns
+        if isinstance(column, Categorical)
+    }
+    more = {name: len(values) for name, values in found.items()}
+    own = config.table_recipe("evaluate")
+    recipe = replace(own, workload=grown_workload(own.workload, more, own.max_cells))
+    grown = replace(config, recipe=recipe, _schema=config.schema().grown(found))
+    return grown, grown_workload(chosen, more, own.max_cells)
 
 
 class _StepComparison:

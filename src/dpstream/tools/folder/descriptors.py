@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.paths import parse_json
 from dpstream.io.sinks.target import CODEBOOK
-from dpstream.project.statement import COUNT_COLUMNS, COUNTS, croissant, dcat, newest_release
+from dpstream.project.statement import COUNT_COLUMNS, COUNTS, Newest, croissant, dcat, newest_release
 from dpstream.stream.release.flows import days_of
 from dpstream.stream.release.manifest import pretty_json
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _TYPES = {"sc:Float": "number"}
 _VALUES: dict[str, dict[str, Any]] = {
     "kind": {"enum": ["came", "left", "present"]},
-    "status": {"pattern": "exact|least squares|not known|from step [0-9]+"},
+    "status": {"pattern": "exact|approximate|least squares|not known|from step [0-9]+"},
 }
 
 
@@ -33,7 +33,7 @@ def descriptors(config: Config, folder: Path, counts: bytes) -> dict[str, bytes]
     """
     newest, made = newest_release(folder), dict[str, dict[str, Any]]()
     book = parse_json((folder / CODEBOOK).read_bytes())
-    made["datapackage.json"] = _package(book, config.publication, has_table=newest is not None)
+    made["datapackage.json"] = _package(book, config.publication, newest)
     made["croissant.json"], made["catalog.json"] = {}, {}
     if newest is not None and "label" in newest.manifest:
         newest = replace(newest, counts=counts)
@@ -44,16 +44,22 @@ def descriptors(config: Config, folder: Path, counts: bytes) -> dict[str, bytes]
     return {name: pretty_json(one) for name, one in made.items()}
 
 
-def _package(book: dict[str, Any], publication: Publication, *, has_table: bool) -> dict[str, Any]:
+def _package(book: dict[str, Any], publication: Publication, newest: Newest | None) -> dict[str, Any]:
     """The codebook's table as a resource beside the counts, and what the owner says.
 
     Source: Frictionless Data, "Data Package" (v1) and "Table Schema".
     """
     (table,) = book["resources"]
     form = table["path"].rpartition(".")[2]
-    table = {**table, "format": form}
+    there = set() if newest is None else {name for name, _ in newest.columns}
+    described = [field for field in table["schema"]["fields"] if field["name"] in there]  # of periods so far
+    missing = [""]
     if form != "csv":  # the profile of tabular resources is for CSV
         table.pop("profile")
+        labels = [label for field in described for label in field.get("constraints", {}).get("enum", ())]
+        if not {"nan", "NaT"}.intersection(labels):
+            missing += ["nan", "NaT"]  # null, as pandas writes it, by which Frictionless reads Parquet
+    table = {**table, "format": form, "schema": {"fields": described, "missingValues": missing}}
     fields = [
         {
             "name": name,
@@ -71,7 +77,7 @@ def _package(book: dict[str, Any], publication: Publication, *, has_table: bool)
         "schema": {"fields": fields, "missingValues": [""]},
     }
     package = {**book, "profile": "data-package", "title": publication.title or book["title"]}
-    package["resources"] = [*([table] if has_table else []), measured]
+    package["resources"] = [*([] if newest is None else [table]), measured]
     if publication.license is not None:
         named = "path" if "://" in publication.license else "name"
         package["licenses"] = [{named: publication.license}]

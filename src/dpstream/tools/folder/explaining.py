@@ -27,7 +27,7 @@ from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.manifest import COUNTED
 from dpstream.stream.release.released_verdicts import table_measured, when_measured
 from dpstream.tools.folder.descriptors import descriptors
-from dpstream.tools.folder.page import page_facts
+from dpstream.tools.folder.page import figure, page_facts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -85,7 +85,7 @@ def explaining_files(sink: Publisher, config: Config) -> dict[str, bytes]:
         return there
     standing = [int(entry["step"]) for entry in entries if entry["state"] != "withdrawn"]
     release = PublicRelease(folder, (readable or standing or [int(entries[-1]["step"])])[-1])
-    counts, left = published_counts(release) if standing else ([], [])
+    counts, left, flowing = published_counts(release) if standing else ([], [], [])
     rows = to_rows(counts)
     later = any(one.estimate is not None and one.estimate.began for one in counts)
     facts = {
@@ -100,7 +100,7 @@ def explaining_files(sink: Publisher, config: Config) -> dict[str, bytes]:
     made = {
         COUNTS: data,
         **descriptors(config, folder, data),
-        PAGE: _said("page.html", {**facts, **page_facts(release, counts, rows)}),
+        PAGE: _said("page.html", {**facts, **page_facts(release, counts, flowing)}),
         README: _said("readme.txt", facts),
     }
     return {name: made[name] for name in _FILES}
@@ -115,7 +115,8 @@ def _facts(release: PublicRelease, publication: Publication) -> dict[str, Any]:
     """What the text says of the newest release."""
     manifest, book = release.manifest(), parse_json((Path(str(release.folder)) / CODEBOOK).read_bytes())
     end = when_measured(*table_measured(manifest))
-    accuracy = manifest.get("accuracy") or {}
+    accuracy, options = manifest.get("accuracy") or {}, manifest["mechanism"]["options"]
+    cancels = options.get("deletions") and options.get("cancels")
     return {
         "title": publication.title or manifest["stream"],
         "description": publication.description,
@@ -129,6 +130,7 @@ def _facts(release: PublicRelease, publication: Publication) -> dict[str, Any]:
         "contact": publication.contact,
         "publisher": publication.publisher,
         "counted": accuracy.get(COUNTED, "records"),
+        "unseen": "equal" if cancels else "census" if "last_census" in accuracy else None,
     }
 
 
@@ -141,8 +143,11 @@ def _recipe(counts: list[CountsOf], rows: Any) -> dict[str, Any]:
     kind, column = known[0].kind, " x ".join(known[0].columns) or "all"
     found = zip(*(rows[name].to_pylist() for name in ("kind", "column", "value")), strict=True)
     value = next(cell[2] for cell in found if cell[:2] == (kind, column))
-    flows = [one for one in counts if one.kind == kind and one.columns == known[0].columns]
-    adds = kind != "present" and column == "all" and variances_add(flows)
+    flows = dict[tuple[str, tuple[str, ...]], list[CountsOf]]()
+    for one in counts:
+        if one.kind != "present":
+            flows.setdefault((one.kind, one.columns), []).append(one)
+    adds = kind != "present" and column == "all" and all(map(variances_add, flows.values()))
     return {"kind": kind, "column": column, "value": value if column != "all" else None, "adds": adds}
 
 
@@ -165,6 +170,7 @@ def _templates() -> Environment:
     )
     made.filters |= {
         "lines": _lines,
+        "figure": figure,
         "sql": lambda text: text.replace("'", "''"),
         "json": lambda text: json.dumps(text, ensure_ascii=False),
     }

@@ -13,26 +13,22 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-import numpy as np
-
-from dpstream.core.errors import ConfigError
-from dpstream.stream.measured_counts import CountsOf
+from dpstream.stream.measured_counts import CountsOf, Headline, compared
 from dpstream.stream.public_release import PublicRelease
-from dpstream.stream.release.flows import Change, Span
+from dpstream.stream.release.estimates import Estimate
+from dpstream.stream.release.flows import Span
 
 #: Rows that the page holds, changes that it lists.
-_MOST_ROWS, _CHANGES = 8_000, 6
-_CONFIDENCE = 0.95
+_MOST_ROWS, _CHANGES = 8_000, 200
 
 
-def page_facts(release: PublicRelease, counts: Sequence[CountsOf], rows: Any) -> dict[str, Any]:
-    """What the template needs beside the facts of the text.
-
-    Args:
-        rows: of the counts, as a pyarrow Table.
-    """
-    script = files("dpstream.tools.folder").joinpath("templates/page.js").read_text("utf-8")
-    groups, cut = _groups(counts, rows)
+def page_facts(
+    release: PublicRelease, counts: Sequence[CountsOf], flowing: Sequence[Headline]
+) -> dict[str, Any]:
+    """What the template needs beside the facts of the text."""
+    scripts = ("folder/templates/page.js", "report/assets/sortable.js")
+    script = "".join(files("dpstream.tools").joinpath(name).read_text("utf-8") for name in scripts)
+    groups, cut = _groups(counts)
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return {
         "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
@@ -40,7 +36,7 @@ def page_facts(release: PublicRelease, counts: Sequence[CountsOf], rows: Any) ->
         "data": _for_script(groups) if groups else None,
         "cut": cut,
         "cards": _cards(counts),
-        **_changes(release, counts),
+        **_changes(release, flowing),
     }
 
 
@@ -50,37 +46,38 @@ def _for_script(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _groups(counts: Sequence[CountsOf], rows: Any) -> tuple[list[dict[str, Any]], list[str]]:
+def _groups(counts: Sequence[CountsOf]) -> tuple[list[dict[str, Any]], list[str]]:
     """The counts of each column and kind, period after period; and the columns that are too long for the page."""
-    found = dict[tuple[str, str], dict[str, Any]]()
-    numbers = [rows[name].to_pylist() for name in ("value", "count", "low95", "high95")]
-    place, cut, size = 0, list[str](), 0
+    found, cut, size = dict[tuple[str, str], list[CountsOf]](), list[str](), 0
     for one in counts:
         many = 1 if one.estimate is None else one.estimate.values.size
-        column, cells = " x ".join(one.columns) or "all", slice(place, place + many)
-        place += many
+        column = " x ".join(one.columns) or "all"
         if column in cut or (column != "all" and size + many > _MOST_ROWS):
             cut += [] if column in cut else [column]
             found = {key: group for key, group in found.items() if key[0] != column}
             continue
         size += many
-        new = {"column": column, "kind": one.kind, "values": [], "spans": [], "own": []}
-        group = found.setdefault((column, one.kind), new)
-        values, measured, low, high = (column_values[cells] for column_values in numbers)
-        group["spans"].append(_when(one.span, one.kind))
-        halves = [
-            None if end is None else round(end - start, 1) / 2 for start, end in zip(low, high, strict=True)
-        ]
-        own = None
-        if one.estimate is not None:
-            group["values"] = values
-            own = [[round(count, 1), half] for count, half in zip(measured, halves, strict=True)]
-        group["own"].append(own)
-    groups = [group for group in found.values() if group["values"]]
-    for group in groups:
-        many = len(group["values"])
-        group["cells"] = list(itertools.chain.from_iterable(own or [None] * many for own in group.pop("own")))
+        found.setdefault((column, one.kind), []).append(one)
+    groups = list[dict[str, Any]]()
+    for (column, kind), group in found.items():
+        known = [one.estimate.names for one in group if one.estimate is not None]
+        if known:
+            nothing = [None] * len(known[-1])
+            parts = (_cells(one.estimate) if one.estimate else nothing for one in group)
+            facts = {"column": column, "kind": kind, "values": known[-1]}
+            spans = [_when(one.span, kind) for one in group]
+            groups.append({**facts, "spans": spans, "cells": list(itertools.chain.from_iterable(parts))})
     return groups, cut
+
+
+def _cells(estimate: Estimate) -> list[list[float | None] | None]:
+    """The number of each cell, and half its interval; None where its value was discovered later."""
+    table = estimate.to_table()
+    columns = [table[name].to_pylist() for name in ("measured", "low", "high")]
+    return [
+        None if count is None else [round(count, 1), None if low is None else round(high - low, 1) / 2]
+        for count, low, high in zip(*columns, strict=True)
+    ]
 
 
 def _when(span: Span, kind: str) -> str:
@@ -92,69 +89,38 @@ def _when(span: Span, kind: str) -> str:
 
 def _cards(counts: Sequence[CountsOf]) -> list[dict[str, str]]:
     """The newest number of records of each kind."""
-    newest = {one.kind: one for one in counts if not one.columns and one.estimate is not None}
-    cards = []
-    for kind in ("came", "left", "present"):
-        interval = None if kind not in newest else newest[kind].estimate.interval(_CONFIDENCE)  # type: ignore[union-attr]
-        if interval is not None:
-            low, high = (float(end) for end in interval)
-            when = _when(newest[kind].span, kind)
-            cards.append(
-                {
-                    "kind": kind,
-                    "when": when,
-                    "count": _whole((low + high) / 2),
-                    "width": _whole((high - low) / 2),
-                }
-            )
-    return cards
+    newest = {one.kind: one for one in counts if not one.columns and one.estimate and not one.estimate.chosen}
+    return [
+        {"kind": kind, "when": _when(one.span, kind), "count": figure(one.estimate.values.item())}
+        | {"width": figure(one.estimate.half_widths().item())}
+        for kind in ("came", "left", "present")
+        if (one := newest.get(kind)) is not None and one.estimate is not None
+    ]
 
 
-def _whole(number: float) -> str:
-    return f"{round(number):,}".replace("-", "\N{MINUS SIGN}")
+def figure(number: float, digits: int = 0) -> str:
+    """A number for people.
+
+    >>> figure(-1234.56, 1), figure(-0.3)
+    ('\u22121,234.6', '0')
+    """
+    return f"{round(number, digits) + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
 
 
-def _changes(release: PublicRelease, counts: Sequence[CountsOf]) -> dict[str, Any]:
-    """The values of which more or fewer came or left a day in the last period than in the one before, as far as noise
-    lets anybody say so; all comparisons hold together."""
-    periods = dict[tuple[tuple[str, ...], str], list[Span]]()
-    for one in counts:
-        if one.kind != "present" and one.estimate is not None and len(one.columns) < 2:
-            periods.setdefault((one.columns, one.kind), []).append(one.span)
-    compared = list[tuple[str, Change]]()
-    for (columns, kind), spans in periods.items():
-        if len(spans) > 1:
-            ends = ((span.first, span.last) for span in spans[-2:])
-            earlier, later = ends
-            change = release.change(columns, earlier=earlier, later=later, events=kind)  # type: ignore[arg-type]
-            compared.append((kind, change))
-    cells = sum(change.later.values.size for _, change in compared)
-    found = list[dict[str, Any]]()
-    try:
-        for kind, change in compared:
-            share = change.later.values.size / cells
-            seen = change.direction(1.0 - (1.0 - _CONFIDENCE) * share).ravel()
-            names = [" x ".join(cell) for cell in itertools.product(*change.later.labels)]
-            for place in np.flatnonzero(seen):
-                rates = [_rate(flow.values.flat[place], flow.span) for flow in (change.earlier, change.later)]
-                name = f"{change.later.columns[0]} {names[place]}" if change.later.columns else "all"
-                facts = {"name": name, "kind": kind, "before": rates[0], "last": rates[1]}
-                found.append(
-                    {**facts, "seen": int(seen[place]), "size": abs(float(change.daily.values.flat[place]))}
-                )
-    except ConfigError:  # bounds make periods incomparable
-        compared = []
-    if not compared:
-        return {"changes": None, "hidden": 0, "more_changes": "", "unit": ""}
-    found.sort(key=lambda change: -change["size"])
-    more = len(found) - _CHANGES
+def _changes(release: PublicRelease, found: Sequence[Headline]) -> dict[str, Any]:
+    """Of the last whole period of each headline and the one before: records a day, and what is seen of their change."""
+    made = [one for one in compared(release, found)[0] if one.rows[0]["seen"] is not None]
+    rows = [
+        {**row, "column": " x ".join(one.headline.columns) or "all", "kind": one.events}
+        | {"before": row["earlier"] / one.days[0], "last": row["later"] / one.days[1]}
+        for one in made
+        for row in one.rows
+    ]
+    rows.sort(key=lambda row: (not row["seen"], -abs(row["last"] - row["before"])))
     return {
-        "changes": found[:_CHANGES],
-        "hidden": cells - len(found),
-        "more_changes": f" {more} smaller changes are not listed." if more > 0 else "",
-        "unit": "day" if compared[0][1].later.span.days else "step",
+        "changes": rows[:_CHANGES],
+        "hidden": sum(not row["seen"] for row in rows),
+        "more_changes": len(rows[_CHANGES:]),
+        "who": made[0].change.later.records if made else "",
+        "unit": "step" if made and made[0].spans[1].days is None else "day",
     }
-
-
-def _rate(count: float, span: Any) -> str:
-    return f"{count / (span.days or span.last - span.first + 1):,.1f}".replace("-", "\N{MINUS SIGN}")

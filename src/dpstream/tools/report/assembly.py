@@ -88,6 +88,8 @@ class FamilyPage:
         about = None if folder.config is None else folder.config.publication
         made = self.draw(folder, pairs)
         if folder.release is not None:
+            stocks = (stock.span for headline in folder.headlines for stock in headline.stocks)
+            made.charts.dates = made.charts.dates.ending(stocks)
             section = time_section(folder.release, folder.headlines, made.charts)
             made = replace(made, sections=[("time", "Over time", section), *made.sections])
         return assemble(made, fit=fit, about=about)
@@ -357,7 +359,7 @@ def _error_facts(one: Verdict, size: int, beside: str | None, *, is_first_unknow
     return {
         "use": one.use,
         "said": said,
-        "unknown": is_first_unknown,
+        "unknown": one.why if is_first_unknown else None,
         "off": off,
         "by": by,
         "as_of": one.as_of,
@@ -391,7 +393,7 @@ def frame(
         data: for the page's script; without data the page has none.
         marker: says to a later run what kind of page it may replace.
     """
-    script = None if data is None else Html(_asset("report.js"))
+    script = None if data is None else Html(_asset("report.js") + _asset("sortable.js"))
     return page(
         title=title,
         above=above,

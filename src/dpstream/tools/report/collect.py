@@ -100,8 +100,8 @@ def collect(folder: Folder) -> ReportedRun:
     Errors:
         StoreDamagedError, StoreFormatError: files that differ from their published hashes, or cannot be read.
     """
-    releases, config, last = folder.releases, folder.config, folder.manifest
-    schema = released_schema(releases, last) if config is None else config.schema()
+    releases, last = folder.releases, folder.manifest
+    schema = released_schema(releases, last)
     step = folder.full[-1] if folder.full else None
     codes = None if step is None else released_codes(schema, releases, step)
     facts = folder.facts(folder.full[-1:])

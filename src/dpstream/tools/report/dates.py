@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,6 +45,11 @@ class Calendar:
             if whole_year or (first.year, first.month) == (last.year, last.month):
                 return str(last.year) if whole_year else f"{month} {last.year}"
         return f"{last.day} {month} {last.year}"
+
+    def ending(self, spans: Iterable[Span]) -> Calendar:
+        """The same with the last days of some spans: pages of long streams read few manifests."""
+        days = {span.last: str(span.last_day) for span in spans if span.last_day is not None}
+        return Calendar(days | dict(self.periods))
 
     def day(self, step: int) -> str | None:
         """The last day of a step's period, as ``2002-12-29``; None where it has none."""

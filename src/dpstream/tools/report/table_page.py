@@ -24,11 +24,12 @@ from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.collect import ReportedRun, collect
 from dpstream.tools.report.dates import Calendar
-from dpstream.tools.report.known_errors import measured_words
 from dpstream.tools.report.markup import Html, block, integer, percent, significant, table
 from dpstream.tools.report.plain_page import rows_over_time, states
 
 _BARS = 12
+#: The probability that an interval holds the truth.
+_PART = 0.95
 #: Right ends of the axes of bars.
 _SCALES = (0.01, 0.02, 0.04, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0)
 _SQUARE = 10
@@ -361,3 +362,20 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
 
 
 TABLES_PAGE: Final = FamilyPage(_draw, pairs=True)
+
+
+def measured_words(run: ReportedRun, dates: Calendar) -> str | None:
+    """How far the measured numbers of single columns may be off; None where none has an interval."""
+    widths, ends = [], set()
+    for name in run.schema.names:
+        one = run.measured([name])
+        if one is not None and not one.chosen:
+            widths.append(float(one.law().half_width(_PART)))
+            ends.add(one.as_of)
+    if not widths:
+        return None
+    low, high = integer(min(widths)), integer(max(widths))
+    to = low if low == high else f"{low} to {high}"
+    when = f" as of {dates.name(ends.pop())}" if len(ends) == 1 else ""
+    some = "" if len(widths) == len(run.schema) else f" of {len(widths)} columns"
+    return f"measured numbers{some} are right to within {to} records{when}"

@@ -5,59 +5,37 @@ Every number is a sum of measurements; no table is read.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sources.calendar import CALENDAR_PERIODS
-from dpstream.stream.measured_counts import Headline
+from dpstream.stream.measured_counts import Compared, Headline, compared, whole
 from dpstream.stream.public_release import PublicRelease
-from dpstream.stream.release.estimates import Estimate
-from dpstream.stream.release.flows import MAX_COMPARISONS, Change, Events, Span, simultaneous
+from dpstream.stream.release.flows import Span
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
 from dpstream.tools.report.dates import period_name
 from dpstream.tools.report.markup import Html, block, integer
 
-_CONFIDENCE = 0.95
 #: Values of a headline that are drawn, newest periods that have a bar, rows of a table of changes.
 _VALUES, _BARS, _ROWS = 4, 40, 60
-#: A page names headlines of more cells, and leaves them to the command.
-_MOST_CELLS = 2_000
 _TITLES = {"came": "Came", "left": "Left", "net": "Came less left"}
 #: Of people in panels, who stay while their values change.
 _CHANGED = {"came": "Changed to", "left": "Changed from", "net": "Changed to less changed from"}
 
 
-@dataclass(frozen=True)
-class _Compared:
-    """The newest measured period of a headline beside the one before."""
-
-    events: Events
-    spans: tuple[Span, Span]
-    change: Change
-
-
 def time_section(release: PublicRelease, found: Sequence[Headline], charts: Charts) -> Html | None:
     """The section; None where no flow is measured."""
-    shown, compared, cells = list[Headline](), dict[tuple[str, ...], list[_Compared]](), 0
-    for headline in found:
-        own = _compared(release, headline) if _cells(headline) <= _MOST_CELLS else []
-        many = sum(one.change.later.values.size for one in own)
-        if _cells(headline) <= _MOST_CELLS and cells + many <= MAX_COMPARISONS:
-            shown.append(headline)
-            compared[headline.columns], cells = own, cells + many
-    admitted = any(one.change.bound is not None for own in compared.values() for one in own)
+    changes, left = compared(release, found)
+    admitted = any(one.change.bound is not None for one in changes)
     parts = []
-    for headline in shown:
+    for headline in (one for one in found if one not in left):
         name = " × ".join(headline.columns)
-        tables = [_table(headline, one, cells) for one in compared[headline.columns]]
+        tables = [_table(one) for one in changes if one.headline is headline]
         stocks, bars = _stocks(headline, charts, name), _bars(headline, charts)
         between = [] if bars or tables else _between(release, headline)
         if stocks or bars or tables:
@@ -65,25 +43,8 @@ def time_section(release: PublicRelease, found: Sequence[Headline], charts: Char
             parts.append({"name": name, "between": between, **drawn})
     if not parts:
         return None
-    left = [" × ".join(headline.columns) for headline in found if headline not in shown]
-    return block("time", "section", headlines=parts, left=left, admitted=admitted, compared=cells > 0)
-
-
-def _cells(headline: Headline) -> int:
-    return max(flow.values.size for series in headline.flows.values() for flow in series.flows if flow)
-
-
-def _labels(estimate: Estimate) -> list[str]:
-    """The name of each cell."""
-    return [" × ".join(cell) for cell in itertools.product(*estimate.labels)]
-
-
-def _half_widths(estimate: Estimate, confidence: float = _CONFIDENCE) -> NDArray[np.float64]:
-    """Of each cell."""
-    interval = estimate.interval(confidence)
-    if interval is None:
-        return np.full(estimate.values.size, math.nan)
-    return ((interval[1] - interval[0]) / 2).reshape(-1)
+    names = [" × ".join(headline.columns) for headline in left]
+    return block("time", "section", headlines=parts, left=names, admitted=admitted, compared=bool(changes))
 
 
 def _largest(headline: Headline) -> list[int]:
@@ -101,9 +62,9 @@ def _stocks(headline: Headline, charts: Charts, name: str) -> Html | None:
         return None
     steps = [step for step, _ in known]
     values = np.array([estimate.values.ravel() for _, estimate in known])
-    widths = np.array([_half_widths(estimate) for _, estimate in known])
+    widths = np.array([estimate.half_widths().ravel() for _, estimate in known])
     has_band = (widths > 0).any()
-    labels = _labels(known[-1][1]) if name else [""]
+    labels = known[-1][1].names if name else [""]
     largest = _largest(headline)
     lines = [
         ChartLine(
@@ -131,8 +92,8 @@ def _bars(headline: Headline, charts: Charts) -> list[Html]:
         if events == "net" and "left" in headline.flows:
             continue
         spans, flows = series.spans[-_BARS:], series.flows[-_BARS:]
-        labels = next(_labels(flow) for flow in flows if flow) if headline.columns else [""]
-        widths = [None if flow is None else _half_widths(flow) for flow in flows]
+        labels = next(flow.names for flow in flows if flow) if headline.columns else [""]
+        widths = [None if flow is None else flow.half_widths().ravel() for flow in flows]
         names = _names(spans, headline.period)
         left = len(series.spans) - len(spans)
         note = f"The newest {_BARS} periods; {integer(left)} earlier ones have no bar." if left else None
@@ -160,7 +121,7 @@ def _between(release: PublicRelease, headline: Headline) -> list[dict[str, Any]]
             flow = release.flow((), steps[0] + 1, steps[1], events=events)
         except ConfigError:  # not known
             continue
-        count, width = flow.values.item(), float(_half_widths(flow).max())
+        count, width = flow.values.item(), float(flow.half_widths().max())
         verb = {"came": "came", "left": "left", "net": "came, less those that left"}[events]
         own = {"span": str(flow.span), "count": count, "width": width, "records": flow.records, "verb": verb}
         found.append(own)
@@ -173,71 +134,26 @@ def _word(period: str) -> str:
     return length if length in CALENDAR_PERIODS else "period"
 
 
-def _whole(spans: Sequence[Span]) -> list[Span]:
-    """Those that are about as long as most: a stream's end cuts a period, and its first records may be one."""
-    lengths = [span.days or span.last - span.first + 1 for span in spans]
-    usual = float(np.median(lengths))
-    return [span for span, length in zip(spans, lengths, strict=True) if length > 0.75 * usual]
-
-
 def _names(spans: Sequence[Span], period: str) -> list[str]:
     """A name for each period; those that would be named alike have their days or steps for names."""
-    whole = _whole(spans)
-    names = [period_name(span, period if span in whole else "") for span in spans]
+    usual = whole(spans)
+    names = [period_name(span, period if span in usual else "") for span in spans]
     many = Counter(names)
     return [name if many[name] == 1 else str(span) for name, span in zip(names, spans, strict=True)]
 
 
-def _compared(release: PublicRelease, headline: Headline) -> list[_Compared]:
-    found = []
-    for events, series in headline.flows.items():
-        known = [span for span, why in zip(series.spans, series.why, strict=True) if not why]
-        known = _whole(known)[-2:] if known else known
-        if not headline.period or len(known) < 2 or (events == "net" and "came" in headline.flows):
-            continue
-        earlier, later = ((span.first, span.last) for span in known)
-        change = release.change(headline.columns, earlier=earlier, later=later, events=events)
-        found.append(_Compared(events, (known[0], known[1]), change))
-    return found
-
-
-def _table(headline: Headline, one: _Compared, cells: int) -> dict[str, Any]:
-    """The facts of one comparison; all of the page hold together with the confidence."""
-    change, spans = one.change, one.spans
-    many = change.later.values.size
-    confidence = 1 - (1 - _CONFIDENCE) * many / cells
-    seen = _seen(change, confidence)
-    # Records a day, in the length of the later period.
-    each = simultaneous(confidence, many)
-    length = spans[1].days or spans[1].last - spans[1].first + 1
-    columns = {
-        "name": _labels(change.later),
-        "earlier": change.earlier.values.ravel().tolist(),
-        "later": change.later.values.ravel().tolist(),
-        "change": change.difference.values.ravel().tolist(),
-        "width": (_half_widths(change.daily, each) * length).tolist(),
-        "seen": [None] * many if seen is None else seen.tolist(),
-    }
-    rows = [dict(zip(columns, cell, strict=True)) for cell in zip(*columns.values(), strict=True)]
-    rows.sort(key=lambda row: (-abs(row["seen"] or 0), -abs(row["change"])))
-    names = _names(spans, headline.period)
+def _table(one: Compared) -> dict[str, Any]:
+    """The facts of one comparison."""
+    flows, rows = (one.change.earlier, one.change.later), one.rows
     return {
         "events": one.events,
-        "records": change.later.records,
-        "word": _word(headline.period),
-        "unit": "step" if spans[1].days is None else "day",
-        "adjacent": spans[0].last + 1 == spans[1].first,
-        "judged": seen is not None,
-        "names": names,
-        "widths": [float(_half_widths(part).max()) for part in (change.earlier, change.later)],
+        "records": flows[1].records,
+        "word": _word(one.headline.period),
+        "unit": "step" if one.spans[1].days is None else "day",
+        "length": one.days[1],
+        "judged": rows[0]["seen"] is not None,
+        "names": _names(one.spans, one.headline.period),
+        "widths": [float(flow.half_widths().max()) for flow in flows],
         "rows": rows[:_ROWS],
         "more": len(rows[_ROWS:]),
     }
-
-
-def _seen(change: Change, confidence: float) -> NDArray[np.int64] | None:
-    """What rose and what fell; None where periods are not comparable, such as those of admitted records."""
-    try:
-        return change.direction(confidence).ravel()
-    except ConfigError:
-        return None

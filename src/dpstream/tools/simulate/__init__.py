@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from dpstream.tools.simulate.example import Example
-from dpstream.tools.simulate.panel_folder import poverty_panel
 from dpstream.tools.simulate.stock_folder import Stock
+from dpstream.tools.simulate.streams import poverty_panel
 from dpstream.tools.simulate.write import EXAMPLES, simulate

@@ -50,6 +50,8 @@ COLUMNS: dict[str, tuple[str, ...]] = {
 _TAIL = 3.0
 #: Steps of a year, for seasons; steps of one round of the drift.
 _YEAR, _ROUND = 52, 120
+#: How far what is usual moves in a round, to and fro.
+_DRIFT = 0.5
 #: Arrivals of a burst, beside those of an ordinary step.
 _BURST = 6.0
 
@@ -87,8 +89,6 @@ class Stock:
         records: about how many records are present; step 1 loads them.
         mean_stay: mean length of a stay in steps; ``records / mean_stay`` new ones arrive at a step.
         columns: how many columns, 2 to 16.
-        dependence: how strongly a column depends on the one above it; 0 is not at all, 1 is usual.
-        drift: how far what is usual moves, to and fro in 120 steps; 0 is not at all.
         updates: share of the present records whose values change in a step.
         season: how far arrivals go up and down over 52 steps, as a share.
         heavy_tails: old records leave more rarely than new ones; otherwise age does not matter.
@@ -102,8 +102,6 @@ class Stock:
     records: int = 500
     mean_stay: float = 12.0
     columns: int = 10
-    dependence: float = 1.0
-    drift: float = 0.5
     updates: float = 0.02
     season: float = 0.3
     heavy_tails: bool = True
@@ -115,8 +113,6 @@ class Stock:
             ("records", self.records, 1, 10**7),
             ("mean_stay", self.mean_stay, 0.05, 10**6),
             ("columns", self.columns, 2, len(COLUMNS)),
-            ("dependence", self.dependence, 0, 10),
-            ("drift", self.drift, 0, 10),
             ("updates", self.updates, 0, 1),
             ("season", self.season, 0, 1),
         ):
@@ -173,8 +169,7 @@ class Stock:
         above = tuple((column - 1) // 2 for column in range(1, self.columns))
         affinity = [generator.normal(0, 0.7, (1, sizes[0]))]
         affinity += [
-            generator.normal(0, 0.5, size)[None, :]
-            + self.dependence * generator.normal(0, 1, (sizes[up], size))
+            generator.normal(0, 0.5, size)[None, :] + generator.normal(0, 1, (sizes[up], size))
             for size, up in zip(sizes[1:], above, strict=True)
         ]
         phase = tuple(generator.random(size) * 2 * math.pi for size in sizes)
@@ -228,7 +223,7 @@ class Stock:
         step: int,
         generator: np.random.Generator,
     ) -> None:
-        moved = self.drift * np.sin(2 * math.pi * step / _ROUND + law.phase[column])
+        moved = _DRIFT * np.sin(2 * math.pi * step / _ROUND + law.phase[column])
         cumulative = np.cumsum(_shares(law.affinity[column] + moved[None, :]), axis=1)
         up = codes[rows, law.above[column]] if column else np.zeros(int(rows.sum()), np.int32)
         draw = generator.random(len(up))

@@ -11,9 +11,8 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json, read_text
 from dpstream.tools.simulate.example import Example
-from dpstream.tools.simulate.panel_folder import PANEL
 from dpstream.tools.simulate.stock_folder import STOCK, Stock
-from dpstream.tools.simulate.streams import CENSUS, EVICTIONS, RIDES
+from dpstream.tools.simulate.streams import CENSUS, EVICTIONS, PANEL, RIDES
 
 #: All example streams by name.
 EXAMPLES: Final[dict[str, Example]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -12,13 +13,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import fault_harness
 import numpy as np
 import pytest
+from fault_harness import sql
 from toy_stream import start
 
 import dpstream as dp
 from dpstream.core.contracts import PrivateBatch
-from dpstream.core.errors import ConfigError, UnitError
+from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, Record, User
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.discrete import Found
@@ -29,7 +32,7 @@ from dpstream.core.tables.undiscovered import PresentTexts
 from dpstream.families.census import Census, CensusPlan
 from dpstream.mechanisms.discovery import Rule
 from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
-from dpstream.stream import Stream
+from dpstream.stream import Account, Limit, Stream
 from dpstream.stream.admission import Admission
 from dpstream.stream.identity import spent_per_step
 from dpstream.stream.inspection import check_store
@@ -44,7 +47,7 @@ Stay = Mapping[int, str | None]
 
 
 def plan_of(budget: Any = "2", unit: Any = None, share: str = "1/4", **options: Any) -> CensusPlan:
-    """Censuses at every step, of level 1 at steps 8 and 16; discovery epochs end at steps 1, 2, 4, 8."""
+    """Censuses at every step, of level 1 at steps 8 and 16; discovery epochs end at steps 1, 3, 9."""
     given = {"discovery": Discovery((OpenColumn.of(KIND),), Fraction(share), Fraction(1, 100)), "turnover": 4}
     recipe = Census(Workload.all_k_way(SCHEMA.domain, 2), iterations=5, **{**given, **options})
     return recipe.calibrate(PureDP.of(budget) if isinstance(budget, str) else budget, unit or Record())
@@ -61,7 +64,8 @@ def events(stays: Mapping[str, Stay], step: int) -> KeyedBatch:
         "delete" if value is None else "update" if at(stays[key], step - 1) else "insert"
         for key, value in now.items()
     ]
-    rows = {"key": list(now), "op": kind, "paid": [True] * len(now), "kind": list(now.values())}
+    rows = {"key": list(now), "op": kind, "kind": list(now.values())}
+    rows["paid"] = [value != "v1" for value in now.values()]
     return KeyedBatch(rows, "key", "op")
 
 
@@ -111,11 +115,14 @@ def others(seed: int) -> dict[str, Stay]:
     return stays
 
 
-def losses(plan: CensusPlan, stay: Stay, view: Any = lambda batch: batch) -> list[float]:
-    """Of a stay whose values others have, too, in both directions."""
+def losses(
+    plan: CensusPlan, stay: Stay, view: Any = lambda batch: batch, instead: Stay | None = None
+) -> list[float]:
+    """Of a stay whose values others have, too, in both directions; ``instead``: of its values against others."""
     # The values of the stay are always held by somebody else: those that it holds alone are below.
     known = {**others(3), "x1": {1: "v9"}, "x2": {2: "v9"}, "x3": {3: "v9"}, "x5": {5: "v9"}, "x9": {7: "v9"}}
-    streams, found = (run_of(plan, known, view), run_of(plan, {**known, "z": stay}, view)), []
+    beside = known if instead is None else {**known, "z": instead}
+    streams, found = (run_of(plan, beside, view), run_of(plan, {**known, "z": stay}, view)), []
     for one, other in (streams, streams[::-1]):
         first = record(one, Randomness.seeded("stays"))
         second, words = replay(other, first)
@@ -147,6 +154,29 @@ def test_a_stay_pays_for_discovery_once_and_within_its_budget(budget: Any) -> No
     assert max(losses(unpaid, STAYS[0])) > amount
 
 
+REPLACED: Sequence[tuple[Stay, Stay]] = (
+    ({1: "v9", 9: None}, {1: "v1", 9: None}),
+    ({1: "v1", 4: "a"}, {1: "v9", 6: "v1"}),
+    ({3: "a", 7: None}, {3: "v9", 4: "v1", 7: None}),
+)
+
+
+@pytest.mark.parametrize("budget", [PureDP.of("2"), ZCDP.of("1/2")])
+def test_a_replaced_stay_pays_for_both_of_its_values(budget: Any) -> None:
+    """Whoever is present is public: a stay's values are replaced, so a value that leaves one count enters another."""
+    plan = plan_of(budget, Record("replace"))
+    amount = float(budget.amount)
+    found = [max(losses(plan, stay, instead=other)) for stay, other in REPLACED]
+    assert max(found) <= amount * (1 + 1e-9)
+    assert found[0] > 0.8 * amount
+    stay, other = REPLACED[0]
+    assert max(losses(plan, stay, AllTime, other)) > amount
+    # Control: with the noise of a record that is added or removed.
+    assert plan.discovery is not None
+    half = replace(plan, discovery=replace(plan.discovery, unit=Event()))
+    assert max(losses(half, stay, instead=other)) > amount
+
+
 def test_a_value_that_a_stay_holds_alone_passes_with_probability_delta_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -169,7 +199,7 @@ def test_a_value_that_a_stay_holds_alone_passes_with_probability_delta_at_most(
 
     known = dict(list(others(1).items())[:9])
     without = counted(known)
-    assert len(without) == 4
+    assert len(without) == 3
     times = Counter[int]()
     for comes in range(1, STEPS + 1):
         for leaves in range(comes + 1, STEPS + 2):
@@ -177,7 +207,7 @@ def test_a_value_that_a_stay_holds_alone_passes_with_probability_delta_at_most(
                 stay = {comes: "only", **({} if change == comes else {change: "then"}), leaves: None}
                 counts = counted({**known, "z": stay})
                 more = [(Counter(b) - Counter(a)).items() for a, b in zip(without, counts, strict=True)]
-                moved = [(end, entry) for end, one in zip((1, 2, 4, 8), more, strict=True) for entry in one]
+                moved = [(end, entry) for end, one in zip((1, 3, 9), more, strict=True) for entry in one]
                 times[len(moved)] += 1
                 assert len(moved) * passes <= delta
                 assert all(entry == (at(stay, end), 1) for end, entry in moved)
@@ -223,9 +253,12 @@ def test_columns_that_grow_change_no_amount_and_nothing_that_is_measured_above()
     assert spent_per_step(grown) == spent_per_step(plan) == 2
 
 
+@pytest.mark.parametrize("place", ["sqlite", "postgres"])
 def test_present_records_are_counted_in_the_codes_of_the_step_and_texts_leave_with_them(
-    tmp_path: Path,
+    tmp_path: Path, request: pytest.FixtureRequest, place: str
 ) -> None:
+    if place == "postgres":
+        request.getfixturevalue("on_postgres")
     plan, stays = plan_of("8", records_per_step=100_000), many()
     for step in range(1, 18):
         with opened(tmp_path, step, plan) as stream:
@@ -243,6 +276,9 @@ def test_present_records_are_counted_in_the_codes_of_the_step_and_texts_leave_wi
         held = [text for text in table.texts.texts[0].to_pylist() if text is not None]
         assert len(set(held)) == len(held)
         assert {one for one in now if one not in labels} <= set(held) <= set(now)
+        with contextlib.closing(fault_harness.open_database(tmp_path)) as db:
+            stored = db.execute("SELECT value FROM undiscovered").fetchall()
+        assert sorted(bytes(value)[8:].decode() for (value,) in stored) == sorted(held)
         data = state_of(tmp_path)
         assert all((f"rare{n}".encode() + b"\0" in data) <= (f"rare{n}" in now) for n in range(80))
     assert set(labels[3:]) <= {f"v{number}" for number in range(6)}
@@ -253,8 +289,8 @@ def test_present_records_are_counted_in_the_codes_of_the_step_and_texts_leave_wi
     assert measured is not None
     low, high = measured.interval(0.999999)  # type: ignore[misc]
     there = Counter(value for stay in stays.values() if (value := at(stay, measured.as_of)) is not None)
-    place = labels.index("v2")
-    assert low[place] <= there["v2"] <= high[place]
+    code = labels.index("v2")
+    assert low[code] <= there["v2"] <= high[code]
     assert "v2" in release.table(17).column("kind").to_pylist()
     assert set(release.table(1).column("kind").to_pylist()) <= {"a", "other", None}
 
@@ -298,3 +334,33 @@ def test_what_cannot_be_discovered_is_refused() -> None:
     replaced = plan_of(unit=Record("replace"))
     assert replaced.discovery is not None
     assert replaced.discovery.unit == Event("replace")
+
+
+@pytest.mark.parametrize("closed", [False, True])
+def test_records_and_texts_leave_when_the_stream_ends(tmp_path: Path, closed: bool) -> None:
+    """At its last step, or when it is opened after its account closed it; its steps can be asked for again."""
+    book = Account.create(tmp_path / "account.json", Limit.parse("epsilon=9,exceptions=1e-1"), "record")
+    plan, stays = replace(plan_of("8"), horizon=None if closed else 3), many()
+
+    def opened() -> Stream:
+        own = {"account": book.path} if closed else {}
+        return start(tmp_path, plan=plan, schema=SCHEMA, randomness=Randomness.seeded(1), **own)
+
+    def left() -> list[int]:
+        assert check_store(tmp_path / "state", tmp_path / "releases").problems == ()
+        tables = ("present", "departed", "undiscovered")
+        return [sql(tmp_path, f"SELECT count(*) FROM {name}")[0][0] for name in tables]
+
+    for step in (1, 2, 3):
+        with opened() as stream:
+            stream.step(events(stays, step), f"b{step}")
+        assert (left()[0] > 0) == (closed or step < 3)
+    if closed:
+        (charge,) = book.read().charges
+        book.close_stream(charge.stream_id)
+    with opened() as stream:
+        assert stream.step(events(stays, 2), "b2").step == 2
+        with pytest.raises(BudgetError if closed else HorizonError):
+            stream.step(events(stays, 4), "b4")
+    assert left() == [0, 0, 0]
+    assert b"rare7" not in state_of(tmp_path)

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betaincinv
+from scipy.stats import chi2
 
 from dpstream.checks.certificate import NoiseTape, RecordedMap, certify, read_map, run_on_tape
 from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.counters import CalibratedCounter, Counter, CounterState, LinearMap
 from dpstream.core.counters.counter import MAX_INCREMENT, FactoredCounter, check_count
 from dpstream.core.errors import ConfigError, DpstreamError, HorizonError
-from dpstream.core.foreign import from_extra
 from dpstream.core.privacy.budget import Budget, PureDP
 from dpstream.core.privacy.joint import AnyNoise
 from dpstream.core.privacy.noise import Noise
@@ -375,9 +376,6 @@ def two_sample_p_values(expected: NDArray[np.int64], errors: NDArray[np.int64]) 
 
 
 def _same_law(one: NDArray[np.int64], other: NDArray[np.int64]) -> float:
-    with from_extra("evaluate", "certify"):
-        from scipy.stats import chi2
-
     both = np.sort(np.concatenate([one, other]))
     most = min(_MAX_BINS, int(len(both) / (4 * _MIN_EXPECTED)))
     edges = np.unique(both[np.linspace(0, len(both) - 1, most + 1)[1:-1].astype(np.int64)])
@@ -420,9 +418,6 @@ class _Laws:
 
 
 def _p_value(pmf: NDArray[np.float64], sample: NDArray[np.int64]) -> float:
-    with from_extra("evaluate", "certify"):
-        from scipy.stats import chi2
-
     cumulative = np.cumsum(pmf) / pmf.sum()
     edges = _edges(cumulative, len(sample))
     if not len(edges):
@@ -588,9 +583,6 @@ def _loses_no_more(subject: _BlackBoxSubject) -> Outcome:
 
 def _bound(a: NDArray[np.float64], b: NDArray[np.float64], half: int) -> float:
     """A lower bound on ``log(P_a(s >= h) / P_b(s >= h))``, with an error of at most a quarter of ``FALSE_ALARM``."""
-    with from_extra("evaluate", "certify"):
-        from scipy.special import betaincinv
-
     thresholds = np.unique(np.quantile(np.concatenate([a[:half], b[:half]]), np.linspace(0.0, 1.0, 65)))
 
     def limits(x: NDArray[np.float64], y: NDArray[np.float64], h: float, error: float) -> float:
