@@ -3,7 +3,7 @@
     python benchmarks/structure.py [--source src/dpstream] [--json]
 
 A *room* is a folder directly below the package, or below a folder that holds no code of its own (``core``,
-``families``, ``io``, ``tools``); ``--coarse`` takes the folders directly below the package only. An *arrow* is
+``families``, ``io``, ``tools``). An *arrow* is
 a pair of rooms of which one imports the other, at whatever place: inside functions and under ``TYPE_CHECKING`` too. A
 *circle* is a set of modules that reach each other by imports. Lines of code are without blank lines, comments and
 docstrings. Nodes of the syntax tree and lines of all other text files show what packed or moved lines would hide.
@@ -31,6 +31,8 @@ WORDS = re.compile(
 #: Where families may be named: their own folders, the namespaces of their recipes, and the audit.
 FREE = ("families", "tabular", "panel", "points", "growing")
 AUDIT = "dpstream.tools.audit"
+#: Folders that hold no code of their own.
+HALLS = ("core", "families", "io", "tools")
 LAB = HERE / "lab" / "src" / "dpstream_lab"
 #: The registry of the evaluations and report pages of families: its folders are free too (``tool_folders``).
 REGISTRY = Path("tools") / "family_tools.py"
@@ -60,12 +62,6 @@ def code_lines(text: str) -> int:
             ):
                 lines.difference_update(range(first.lineno, (first.end_lineno or first.lineno) + 1))
     return len(lines)
-
-
-def import_lines(text: str) -> int:
-    """Lines of import statements, which follow from how code is cut into modules."""
-    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, (ast.Import, ast.ImportFrom)))
-    return sum((node.end_lineno or node.lineno) - node.lineno + 1 for node in found)
 
 
 def other_text_lines(source: Path) -> int:
@@ -149,11 +145,11 @@ def circles(edges: dict[str, set[str]]) -> list[list[str]]:
     return sorted(found, key=len, reverse=True)
 
 
-def room_of(module: str, halls: set[str], coarse: bool) -> str:
+def room_of(module: str) -> str:
     parts = module.split(".")[1:]
     if not parts:
         return "dpstream"
-    if not coarse and parts[0] in halls and len(parts) > 1:
+    if parts[0] in HALLS and len(parts) > 1:
         return ".".join(parts[:2])
     return parts[0]
 
@@ -209,43 +205,32 @@ def words_of_families(source: Path) -> Counter[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--source", type=Path, default=HERE / "src" / "dpstream")
-    parser.add_argument("--coarse", action="store_true")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     modules, edges = graph(options.source)
-    halls = {"core", "families", "io", "tools"}
     rooms: dict[str, int] = defaultdict(int)
     nodes = 0
     for module, path in modules.items():
         text = path.read_text(encoding="utf-8")
-        rooms[room_of(module, halls, options.coarse)] += code_lines(text)
+        rooms[room_of(module)] += code_lines(text)
         nodes += sum(1 for _ in ast.walk(ast.parse(text)))
     arrows = {
-        (room_of(a, halls, options.coarse), room_of(b, halls, options.coarse))
-        for a, others in edges.items()
-        for b in others
+        (room_of(a), room_of(b)) for a, others in edges.items() for b in others if room_of(a) != room_of(b)
     }
-    arrows = {(a, b) for a, b in arrows if a != b}
     laboratory, benchmarks, tests = (
         [code_lines(path.read_text(encoding="utf-8")) for path in folder.rglob("*.py")]
         for folder in (LAB, HERE / "benchmarks", HERE / "tests")
     )
-    installed, wiring = (
-        sum(rooms.values()),
-        [import_lines(path.read_text(encoding="utf-8")) for path in modules.values()],
-    )
-    names = Counter(path.name for path in modules.values() if not path.name.startswith("__"))
+    installed = sum(rooms.values())
     words = words_of_families(options.source)
     facts = {
         "modules": len(modules),
         "lines_of_code": installed,
-        "lines_without_imports": installed - sum(wiring),
         "syntax_nodes": nodes,
         "other_text_lines": other_text_lines(options.source),
         "rooms": len(rooms),
         "arrows": len(arrows),
         "circles": [len(part) for part in circles(edges)],
-        "file_names_used_twice": sum(count > 1 for count in names.values()),
         "names_of_families_outside": sum(words.values()),
         "lab_modules": len(laboratory),
         "lab_lines_of_code": sum(laboratory),

@@ -26,7 +26,7 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _MARKS = re.compile(r"\{[%#].*?[%#]\}|\{\{.*?\}\}|<[^>]+>", re.DOTALL)
 _TEMPLATES = (".j2", ".html", ".md", ".toml")
 #: Words at most: of sentences in the package, and of the documentation.
-MOST_SENTENCES, MOST_DOCS = 33_000, 75_000
+MOST_SENTENCES, MOST_DOCS = 33_100, 75_000
 DOCS = SOURCE.parents[1] / "docs"
 
 
