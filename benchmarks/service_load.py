@@ -193,15 +193,12 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write benchmarks/results/service_load.txt")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        make(folder)
+        make(folder := Path(name))
         run = f"{sys.executable} -m"
         command = f"{run} dpstream serve releases {folder / 'releases'} --port 0 --readers {options.readers}".split()
         listening = listen_at("127.0.0.1", 0)
         fd, empty = str(listening.fileno()), listening.getsockname()[1]
-        bare = (
-            f"{run} uvicorn service_load:nothing --http h11 --lifespan off --no-access-log --fd {fd}".split()
-        )
+        bare = f"{run} uvicorn service_load:nothing --http h11 --no-access-log --fd {fd}".split()
         with (
             subprocess.Popen(bare, cwd=HERE, pass_fds=[int(fd)], stderr=subprocess.DEVNULL) as alone,
             subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server,
