@@ -48,7 +48,8 @@ def served(*places: str | Path, **options: Any) -> Iterator[httpx.Client]:
         thread.start()
         try:
             address = f"http://127.0.0.1:{listening.getsockname()[1]}"
-            with httpx.Client(base_url=address, timeout=60) as client:
+            plain = {"Accept-Encoding": "identity"}
+            with httpx.Client(base_url=address, timeout=60, headers=plain) as client:
                 client.server = server  # type: ignore[attr-defined]
                 yield client
         finally:

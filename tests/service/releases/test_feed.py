@@ -108,6 +108,53 @@ def test_the_entity_tag_is_the_hash_of_the_manifest(made: Path, feed: httpx.Clie
             assert another.get(f"{BASE}/{path}").headers["etag"] == feed.get(f"{BASE}/{path}").headers["etag"]
 
 
+@pytest.mark.parametrize("limits", [{}, {"MAX_ONE": 100}, {"MAX_KEPT": 1}])
+def test_an_answer_is_made_once_until_the_catalogue_changes(
+    stream: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int]
+) -> None:
+    """Whatever is kept: many readers at once get the same, and nobody gets what was taken back."""
+    asked: list[str] = []
+    real = {"table": forms.table, "answer": answering.answer}
+    for name, value in limits.items():
+        monkeypatch.setattr(answering, name, value)
+    for module, name in ((forms, "table"), (answering, "answer")):
+
+        def counted(*given: Any, name: str = name) -> Any:
+            asked.append(name)
+            return real[name](*given)
+
+        monkeypatch.setattr(module, name, counted)
+    paths = ["steps/4/table.csv", "steps/4/table.parquet", "answer?q=paid", "steps/4/table.ndjson?limit=3"]
+    with served(stream / "releases") as client, ThreadPoolExecutor(8) as readers:
+
+        def get(path: str) -> list[httpx.Response]:
+            zips = [{"Accept-Encoding": kind} for kind in ("identity", "gzip")]
+            return list(
+                readers.map(lambda one: client.get(f"{BASE}/{path}", headers=zips[one % 2]), range(16))
+            )
+
+        told = {path: get(path) for path in paths}
+        for answers in told.values():
+            assert {answer.status_code for answer in answers} == {200}
+            assert len({answer.content for answer in answers}) == 1
+        if not limits:
+            assert len(asked) == 2 * len(paths)  # plain and for those who take gzip
+            csv = told["steps/4/table.csv"][1]
+            assert (csv.headers["content-encoding"], csv.headers["vary"]) == ("gzip", "Accept-Encoding")
+            assert int(csv.headers["content-length"]) < len(csv.content) / 2
+            known = {"If-None-Match": csv.headers["etag"], "Accept-Encoding": "gzip"}
+            assert client.get(f"{BASE}/steps/4/table.csv", headers=known).status_code == 304
+            assert told["steps/4/table.parquet"][1].headers.get("content-encoding") is None
+        file = stream / "releases/codebook.json"
+        file.write_bytes(file.read_bytes() + b"\n")  # whatever changes is asked again
+        before = len(asked)
+        assert get("answer?q=paid")[0].json() == told["answer?q=paid"][0].json()
+        assert len(asked) > before
+        with opened(stream) as live:
+            live.withdraw(4, "a test")
+        assert {answer.status_code for path in paths[:2] for answer in get(path)} == {410}
+
+
 def test_held_is_as_if_it_were_not(stream: Path) -> None:
     """Step 5 is held, step 6 does not exist: readers cannot tell which is which."""
     paths = ["", "/manifest", "/measurements", "/table.parquet", "/table.csv", "/changes.parquet"]

@@ -457,6 +457,7 @@ def make_app(
     app.include_router(_routes)
     app.openapi().setdefault("components", {}).setdefault("schemas", {})["Problem"] = _PROBLEM
     handle_problems(app)
+    app.add_middleware(answering.Kept, places=app.state.places)
     app.add_middleware(Guard, headers=_SAFE, refuse=problem, tokens=tokens, busiest=BUSIEST + readers)
     if origins:
         shown = ["ETag", "Content-Range", "Accept-Ranges", "Content-Length"]

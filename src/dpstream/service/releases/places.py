@@ -18,6 +18,7 @@ from typing import Any
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import parse_json
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, Entry, as_it_stands
+from dpstream.io.sinks.simulated_errors import FOLDER
 from dpstream.io.sinks.target import CODEBOOK, MANIFEST, MEASUREMENTS, NOTICE, step_name
 from dpstream.service.releases.problems import Problem
 
@@ -101,6 +102,15 @@ class ReleaseFolder:
             except FileNotFoundError:
                 raise Problem(404, "nothing was released yet") from None
             return self._known[1]
+
+    def version(self) -> object:
+        """Another one whenever a file of the catalogue, the codebook or errors by simulation change; None where they
+        cannot be read."""
+        try:
+            listed = [_version(self.root / name) for name in (CATALOGUE, CODEBOOK)]
+            return *listed, *_versions(self.root / "catalogue"), *_versions(self.root / FOLDER)
+        except (OSError, StoreDamagedError):
+            return None
 
     def entry(self, step: int) -> Entry:
         """The entry of a step that is listed, whatever its state."""
@@ -205,10 +215,7 @@ class ReleaseFolder:
     def _fingerprint(self) -> object:
         """What changes with any file of the catalogue, closed parts included."""
         self.plain(CATALOGUE)
-        found = [_version(self.root / CATALOGUE)]
-        with contextlib.suppress(FileNotFoundError), os.scandir(self.root / "catalogue") as parts:
-            found += sorted((one.name, *_version(Path(one.path))) for one in parts)
-        return tuple(found)
+        return _version(self.root / CATALOGUE), *_versions(self.root / "catalogue")
 
     def _why_missing(self, step: int, name: str) -> None:
         """Say why a listed file is not there: its step was taken back just now, or its files change."""
@@ -287,6 +294,12 @@ def _version(path: Path) -> tuple[Any, ...]:
     if not stat.S_ISREG(found.st_mode):
         raise StoreDamagedError("a part of the catalogue is a folder")
     return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _versions(folder: Path) -> list[tuple[Any, ...]]:
+    with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
+        return sorted((one.name, *_version(Path(one.path))) for one in files)
+    return []
 
 
 def _withdrawn(step: int, reason: object) -> Problem:
