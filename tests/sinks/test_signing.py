@@ -193,7 +193,7 @@ TAMPERING: dict[str, tuple[Callable[[Path, Path], None], str, str]] = {
     "a missing part": (remove("catalogue/000003-000004.json"), "catalogue/000003-000004.json", "missing"),
     "a missing catalogue": (remove("catalogue.json"), "catalogue.json", "missing"),
     "missing simulated errors": (remove("errors/step-000004.json"), "errors/step-000004.json", "missing"),
-    "a missing signature": (remove(SIGNATURE), SIGNATURE, "missing"),
+    "a missing signature": (remove(SIGNATURE), SIGNATURE, "not signed"),
     "two swapped steps": (swap("step-000003", "step-000004"), "step-000003/manifest.json", "published hash"),
     "a renamed step": (rename("step-000005", "step-000006"), "step-000005/manifest.json", "missing"),
     "an older catalogue": (older("catalogue.json"), "catalogue.json", "of another day"),
@@ -356,7 +356,7 @@ def test_a_key_that_cannot_sign_is_refused_before_a_step_is_taken(
     with pytest.raises(ConfigError, match="another key"):
         dp.read(signed / "releases", key=public)
     small_stream(tmp_path / "plain", steps=1).close()
-    with pytest.raises(ConfigError, match=f"{SIGNATURE}: file missing"):
+    with pytest.raises(ConfigError, match=f"{SIGNATURE}: the folder is not signed"):
         dp.read(tmp_path / "plain/releases", key=public)
     real = builtins.__import__
 

@@ -378,7 +378,9 @@ def test_compacting_keeps_what_changes_rest_on(tmp_path: Path) -> None:
     dpstream("store", "compact", config)
     assert released(tmp_path) == before, "the changes of step 3 are changes of the table of step 1"
     assert read(tmp_path / "releases", step=3).shape[0] > 0
-    assert len(before) == 11 + 3 + 6, "each step keeps what it measured; six files explain the folder"
+    assert len(before) == 11 + 2 * 3 + 6, (
+        "each step keeps what it measured, and its model; six files explain the folder"
+    )
 
 
 def test_a_configuration_names_a_server(

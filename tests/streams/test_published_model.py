@@ -273,6 +273,10 @@ def test_the_file_is_checked_restored_withdrawn_and_declined(tmp_path: Path) -> 
         {"columns": []},
         {"parts": [{"weight": 1.0, "potentials": [{}], "impossible": []}]},
         {"records": "many"},
+        {"format": 2},
+        {"step": float("inf")},
+        {"parts": [{**facts["parts"][0], "weight": 5.0}]},
+        {"parts": [{**facts["parts"][0], "potentials": [{"columns": ["paid"], "values": [0.0]}]}]},
     ):
         facts_of = {**facts, **change}
         with pytest.MonkeyPatch.context() as patch:

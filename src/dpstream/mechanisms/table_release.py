@@ -174,7 +174,7 @@ class ModelSynthesis(SyntheticTable):
         """The inverse of ``model``. KeyError, TypeError, ValueError, InputError."""
         models = tuple(Model.of_law(domain, part, records) for part in parts)
         weights = tuple(float(part["weight"]) for part in parts)
-        if not models:
+        if not models or not min(weights) >= 0.0 or not abs(sum(weights) - 1.0) < 1e-6:
             raise ValueError
         return cls(models, records, weights=None if len(set(weights)) == 1 else weights)
 

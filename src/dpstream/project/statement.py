@@ -17,7 +17,7 @@ from dpstream.core.privacy.unit import Individual
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.io.sinks.period_tables import has_periods
-from dpstream.io.sinks.signing import claimed_key
+from dpstream.io.sinks.signing import Signer
 from dpstream.project.planning import (
     expected_facts,
     guarantee,
@@ -118,7 +118,7 @@ def _known(config: Config, plan: StreamPlan, facts: Facts) -> dict[str, Any]:
         **promised(config, plan),
         "told": config.publication,
         "protects": words(plan, "protects"),
-        "signed": claimed_key(config.output.dir),
+        "signed": None if config.output.sign is None else Signer(config.output.sign).public,
         "steps": facts["steps"],
         "holds": facts["holds"],
         "cut": facts["cut"],

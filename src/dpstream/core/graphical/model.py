@@ -459,7 +459,10 @@ class Model:
         tree = junction_tree(domain, cliques)
         potentials = np.zeros(tree.parameters)
         for clique, values in tables.items():
-            potentials[tree.slot(clique)] = np.array(values, dtype=np.float64)
+            given = np.array(values, dtype=np.float64)
+            if given.shape != potentials[tree.slot(clique)].shape:
+                raise ValueError
+            potentials[tree.slot(clique)] = given
         return cls(tree, potentials, total, cliques=cliques)
 
     def pack(self) -> Packed:

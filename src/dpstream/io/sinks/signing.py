@@ -93,7 +93,9 @@ class Signature:
         try:
             data = read_place(path)
         except FileNotFoundError:
-            raise ConfigError("file missing", where=str(path), allowed="no key") from None
+            raise ConfigError(
+                "the folder is not signed", where=str(path), allowed="the owner's signature"
+            ) from None
         facts, self.files = _verified(data, self._keys, str(path))
         self.key, self.stream_id = str(facts["key"]), str(facts["stream_id"])
 
@@ -155,12 +157,6 @@ class SignedPath(ObjectPath):
 
     def _at(self, key: str) -> ObjectPath:
         return SignedPath("", "", key, signature=self.signature)
-
-
-def claimed_key(root: AnyPath) -> str | None:
-    """The public key that a folder says it is signed with, unchecked; None where it is not signed."""
-    path = root / SIGNATURE
-    return str(parse_json(read_place(path))["key"])[:64] if path.is_file() else None
 
 
 def signed_folder(root: AnyPath, keys: str | Sequence[str]) -> SignedPath:

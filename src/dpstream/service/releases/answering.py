@@ -132,7 +132,7 @@ class Kept:
         async def noted(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start":
-                length = MutableHeaders(scope=message).get("content-length", "0")
+                length = MutableHeaders(scope=message).get("content-length", MAX_ONE + 1)
                 if message["status"] in (200, 206, 304) and int(length) <= MAX_ONE:
                     start = message
                     return

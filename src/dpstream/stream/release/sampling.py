@@ -58,11 +58,11 @@ def published_model(facts: Mapping[str, Any], schema: Schema, place: str) -> tup
     try:
         found = {one.name: one.found for one in schema.columns if isinstance(one, Categorical)}
         schema = schema.grown(found, int(facts["step"]))
-        if facts["columns"] != _columns(schema):
+        if facts["format"] != 1 or facts["columns"] != _columns(schema):
             raise ValueError
         domain = Domain(schema.domain.names, schema.domain.sizes)
         return ModelSynthesis.of_model(domain, facts["parts"], float(facts["records"])), schema
-    except (KeyError, TypeError, ValueError, InputError):
+    except (KeyError, TypeError, ValueError, OverflowError, InputError, LimitError):
         raise StoreDamagedError("unreadable model", where=place) from None
 
 
