@@ -132,7 +132,8 @@ class Kept:
         async def noted(message: Message) -> None:
             nonlocal start
             if message["type"] == "http.response.start":
-                length = MutableHeaders(scope=message).get("content-length", MAX_ONE + 1)
+                unsaid = 0 if message["status"] == 304 else MAX_ONE + 1
+                length = MutableHeaders(scope=message).get("content-length", unsaid)
                 if message["status"] in (200, 206, 304) and int(length) <= MAX_ONE:
                     start = message
                     return
