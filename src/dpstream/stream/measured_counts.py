@@ -162,7 +162,7 @@ class Compared:
     @property
     def days(self) -> list[int]:
         """How many days, or steps, each period has."""
-        return [span.days or span.last - span.first + 1 for span in self.spans]
+        return [span.length for span in self.spans]
 
     @property
     def rows(self) -> list[dict[str, Any]]:
@@ -217,7 +217,7 @@ def _pairs(headline: Headline) -> Iterator[tuple[Events, list[Span]]]:
 
 def whole(spans: Sequence[Span]) -> list[Span]:
     """Those that are about as long as most: a stream's end cuts a period, and its first records may be one."""
-    lengths = [span.days or span.last - span.first + 1 for span in spans]
+    lengths = [span.length for span in spans]
     usual = float(np.median(lengths)) if lengths else 0.0
     return [span for span, length in zip(spans, lengths, strict=True) if length > 0.75 * usual]
 

@@ -47,6 +47,11 @@ class Span:
             return None
         return (self.last_day - self.first_day).days + 1
 
+    @property
+    def length(self) -> int:
+        """Its days; its steps where it has no days."""
+        return self.days or self.last - self.first + 1
+
     def __str__(self) -> str:
         steps = f"step {self.first}" if self.first == self.last else f"steps {self.first} to {self.last}"
         return steps if self.first_day is None else f"{self.first_day} to {self.last_day} ({steps})"
@@ -362,7 +367,7 @@ def change(
     )
     about = f"the change from {earlier} to {later}"
     difference = sum_of([*((-1.0, one) for one in gone), *((1.0, one) for one in added)], first)
-    rates = [1.0 / (own.days or own.last - own.first + 1) for own in (earlier, later)]
+    rates = [1.0 / own.length for own in (earlier, later)]
     common = Span(max(earlier.first, later.first), min(earlier.last, later.last))
     shared: list[Estimate] = []
     if common.first <= common.last and rates[0] != rates[1]:
