@@ -32,9 +32,7 @@ from dpstream.core.errors import (
     did_you_mean,
 )
 from dpstream.core.privacy import InsertedRecord, Record, User
-from dpstream.core.schema import Schema
-from dpstream.core.schema.column import Column
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Clique, Column, Domain, Schema
 from dpstream.core.tables import count_marginals
 from dpstream.project.reader import Section, exact_number
 from dpstream.stream.identity import require_same_unit, whose_unit

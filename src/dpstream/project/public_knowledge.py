@@ -28,10 +28,8 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import Budget, Event, Individual, InsertedRecord, Record, Unit, User
-from dpstream.core.privacy.noise import noise_for
-from dpstream.core.schema import Categorical, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.privacy import Budget, Event, Individual, InsertedRecord, Record, Unit, User, noise_for
+from dpstream.core.schema import Categorical, Domain, Schema
 from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods, Grid, MonthPeriods
 from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
 from dpstream.mechanisms.headlines import headline_folds

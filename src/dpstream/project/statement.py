@@ -12,8 +12,7 @@ from urllib.parse import quote, urljoin
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json
-from dpstream.core.privacy import PureDP, decimal_text, group
-from dpstream.core.privacy.unit import Individual
+from dpstream.core.privacy import Individual, PureDP, decimal_text, group
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.io.sinks.period_tables import has_periods

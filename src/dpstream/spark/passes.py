@@ -24,7 +24,7 @@ from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DataError, LimitError, StoreDamagedError
 from dpstream.core.privacy.randomness import Exact
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
-from dpstream.core.tables import MultisetHash
+from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.access import (
     COUNTER,
     CounterFile,
@@ -36,7 +36,6 @@ from dpstream.core.tables.access import (
 from dpstream.core.tables.counter_files import Generation, damaged_files, missing_files, present_width
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.keyed_reading import refused_events, sorted_by_key
-from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.core.version import __version__
 from dpstream.io.sources.counted_file import CountedPasses, CountedView
 from dpstream.io.sources.file_opening import UnreadableError
@@ -64,8 +63,7 @@ from dpstream.spark.tasks import (
 )
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Clique, Domain
+    from dpstream.core.schema import Clique, Domain, Schema
 
 #: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
 MAX_CELLS = 2**26

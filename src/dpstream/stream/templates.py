@@ -19,8 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import counted
-from dpstream.core.privacy.budget import PureDP, amount_words
-from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, User
+from dpstream.core.privacy import Individual, InsertedRecord, PureDP, Record, User, amount_words
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template

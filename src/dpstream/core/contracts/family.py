@@ -21,9 +21,8 @@ from dpstream.core.contracts.recipe_options import (
 )
 from dpstream.core.contracts.stream_plan import StreamPlan
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
+from dpstream.core.privacy import Unit, approximate_to_zcdp, handled_as
 from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, amounts, exact_amount
-from dpstream.core.privacy.convert import approximate_to_zcdp
-from dpstream.core.privacy.unit import Unit, handled_as
 
 if TYPE_CHECKING:
     from dpstream.core.contracts.expectations import ExpectedTable

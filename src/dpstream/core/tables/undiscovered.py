@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Events, PrivateBatch, UndiscoveredCounts
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.randomness import Exact
-from dpstream.core.schema import arrow
-from dpstream.core.schema.discrete import Categorical
+from dpstream.core.schema import Categorical, arrow
 from dpstream.core.schema.domain import Clique, Codes, Mask
 from dpstream.core.schema.encoded_table import EncodedTable
 from dpstream.core.tables.contribution import hash_each, owner_words

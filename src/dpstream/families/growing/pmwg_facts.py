@@ -19,10 +19,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Option, Packed, StreamPlan, unpack_fields
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.unit import Event
-from dpstream.core.schema import Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.privacy import Budget, Event, PureDP
+from dpstream.core.schema import Domain, Schema
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.growing_facts import SharesSynthesis

@@ -43,12 +43,9 @@ from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, best, counter_by_name
 from dpstream.core.counters.counter import MAX_NOISE_SCALE, LinearMap
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy.budget import ZCDP, Amount
-from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
-from dpstream.core.privacy.randomness import Noisy, Randomness
+from dpstream.core.privacy import ZCDP, Amount, DiscreteGaussian, Noisy, Randomness, noise_for
 from dpstream.core.privacy.unit import Event, Individual
-from dpstream.core.schema import Boolean, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Boolean, Domain, Schema
 from dpstream.families.panel.extension import append_columns, extend
 from dpstream.families.panel.panel_options import (
     COUNTED,

@@ -31,8 +31,7 @@ from dpstream.core.errors import (
     UnitError,
 )
 from dpstream.core.paths import parse_json, read_bytes, shown_path
-from dpstream.core.privacy.budget import Budget, amount_words
-from dpstream.core.privacy.convert import group
+from dpstream.core.privacy import Budget, amount_words, group
 from dpstream.io.sources.calendar import CalendarPeriods, period_grid
 from dpstream.stream.identity import canonical_json, is_same_unit, require_same_unit, whose_unit
 from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan, Synthesis
-from dpstream.core.privacy.budget import PureDP, amount_words, definition_words
-from dpstream.core.privacy.unit import Individual, Record, User
-from dpstream.core.schema import Schema
-from dpstream.core.schema.column import Column
+from dpstream.core.privacy import Individual, PureDP, Record, User, amount_words, definition_words
+from dpstream.core.schema import Column, Schema
 from dpstream.core.schema.discrete import Categorical, Found
 from dpstream.core.schema.numeric import Ordered
 from dpstream.core.version import __version__

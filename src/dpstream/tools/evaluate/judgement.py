@@ -28,8 +28,7 @@ from dpstream.tools.evaluate.metrics import SEED, total_variation
 from dpstream.tools.evaluate.trends import Trends
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Clique, Domain
+    from dpstream.core.schema import Clique, Domain, Schema
 
 
 _TEST_SHARE: Final = 0.3

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.errors import DpstreamError
 from dpstream.core.paths import parse_json
 from dpstream.core.version import __version__
-from dpstream.io.sinks import catalogue
-from dpstream.io.sinks.release_reader import readable_steps
+from dpstream.io.sinks import catalogue, readable_steps
 from dpstream.io.sinks.table_files import to_bytes
 from dpstream.io.sinks.target import CODEBOOK
 from dpstream.project.statement import COUNTS
