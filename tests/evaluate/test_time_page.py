@@ -18,7 +18,7 @@ from dpstream.stream import measured_counts, public_release
 from dpstream.stream.measured_counts import Compared, compared, headlines, published_counts
 from dpstream.stream.public_release import PublicRelease
 from dpstream.tools.evaluate.run_folder import released_codes
-from dpstream.tools.folder.page import page_facts
+from dpstream.tools.folder.explaining import page_facts
 from dpstream.tools.report import collect, time_page, write_report
 
 PLACES = ["north", "south", "east"]

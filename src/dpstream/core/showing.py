@@ -9,7 +9,10 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 #: Control characters but tab and newline, marks of direction, separators of lines, halves of characters.
 _UNSEEN = re.compile(
@@ -72,6 +75,24 @@ def notebook_page(
 
 def _escaped(value: Any) -> str:
     return "" if value is None else html.escape(shown(str(value)))
+
+
+def templates(package: str | None = None, folder: str = "templates", **options: Any) -> Environment:
+    """Templates of a package, as all of them are read: a fact that is not given is an error, and lines of statements
+    leave no line behind.
+
+    Args:
+        options: of Jinja2, beside these.
+    """
+    import jinja2
+
+    return jinja2.Environment(
+        loader=None if package is None else jinja2.PackageLoader(package, folder),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
 
 
 class ShownStream:

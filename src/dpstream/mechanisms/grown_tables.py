@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.graphical import Model, junction_tree, tree_cells
-from dpstream.core.schema import MAX_CODES, Clique, Domain
-from dpstream.core.schema.discrete import Found
+from dpstream.core.schema import MAX_CODES, Clique, Domain, Found
 from dpstream.core.tables import Workload
 
 Plan = TypeVar("Plan")

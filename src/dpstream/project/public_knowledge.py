@@ -37,8 +37,7 @@ from dpstream.project.keys import Accuracy, DiscoveryKeys, ExpectKeys, PriorKeys
 from dpstream.project.reader import Section
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Column, Schema
-    from dpstream.core.schema.domain import Codes
+    from dpstream.core.schema import Codes, Column, Schema
 
 
 #: What is assumed of a table with keys of which its owner says nothing, and of one from which records leave.

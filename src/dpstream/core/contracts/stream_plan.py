@@ -32,8 +32,7 @@ from dpstream.core.showing import notebook_page
 if TYPE_CHECKING:
     from dpstream.core.contracts.asked_plan import AskedPlan
     from dpstream.core.privacy.randomness import Randomness
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.discrete import Found
+    from dpstream.core.schema import Found, Schema
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.randomness import Exact
-from dpstream.core.schema.code_blocks import CodeBlocks
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Clique, CodeBlocks, Domain
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
 from dpstream.core.tables.undiscovered import PresentTexts
 

@@ -36,8 +36,7 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Randomness, Record
-from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Clique, Domain, Found
 from dpstream.core.tables import Workload
 from dpstream.families.census.bookkeeping import CensusSynthesis, enter, release
 from dpstream.families.census.census_growth import grow

@@ -13,8 +13,7 @@ from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy import Budget, Event, HistogramsNoise, Noise, Record
-from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique
+from dpstream.core.schema import Clique, Found
 from dpstream.core.tables import Workload
 from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, Shapes, ShapeTracker
 from dpstream.families.census.schedule import Amounts, CensusSchedule

@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Option, Packed, StreamPlan, unpack_fields
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Budget, Event, PureDP
-from dpstream.core.schema import Domain, Schema
-from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.schema import Domain, Schema, parse_predicate
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.growing_facts import SharesSynthesis
 from dpstream.families.growing.pmwg_noise import RootNoise

@@ -38,9 +38,8 @@ from dpstream.core.contracts import (
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError
 from dpstream.core.privacy import DiscreteLaplace, Event, Noisy, PureDP, Randomness
-from dpstream.core.schema import Column, Domain, Schema
+from dpstream.core.schema import Column, Domain, Ordered, Schema
 from dpstream.core.schema.fine import FineColumn, fine
-from dpstream.core.schema.numeric import Ordered
 from dpstream.families.points.cells import (
     MAX_DEPTH,
     PAPER,

@@ -37,8 +37,7 @@ from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy import Budget, EventUnit, HistogramsNoise
-from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Clique, Domain, Found
 from dpstream.core.schema.trees import Fitted, Tree
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.pooled_book import (

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.showing import templates
 from dpstream.core.tables import KeyRules
 from dpstream.io.objects import URLS, is_object_url, object_path
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
@@ -483,8 +484,6 @@ def _day(value: object, key: str) -> datetime.date | None:
 @cache
 def _words() -> Template:
     """What ``declared_public`` says."""
-    import jinja2
-
-    made = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = templates()
     made.filters["quoted"] = repr
     return made.from_string(Path(__file__).with_name("words.j2").read_text(encoding="utf-8"))

@@ -11,8 +11,7 @@ import numpy as np
 from dpstream.core.contracts import PeopleEstimate
 from dpstream.core.errors import LimitError
 from dpstream.core.privacy.law import WeightedSum, check_confidence
-from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.schema.predicate import Predicate
+from dpstream.core.schema import Clique, Domain, Predicate
 from dpstream.core.showing import notebook_page
 from dpstream.io.objects import AnyPath
 from dpstream.io.sinks.simulated_errors import error_steps, simulated_errors

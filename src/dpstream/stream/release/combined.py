@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import LimitError, StoreDamagedError
-from dpstream.core.privacy.cube import CubeNoise
-from dpstream.core.privacy.joint import HistogramCells
+from dpstream.core.privacy import CubeNoise, HistogramCells
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, WeightedSum, has_law
 from dpstream.core.schema.trees import Fitted, Tree
 

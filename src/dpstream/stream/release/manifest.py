@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy import Individual, PureDP, Record, User, amount_words, definition_words
-from dpstream.core.schema import Column, Schema
-from dpstream.core.schema.discrete import Categorical, Found
-from dpstream.core.schema.numeric import Ordered
+from dpstream.core.schema import Categorical, Column, Found, Ordered, Schema
 from dpstream.core.version import __version__
 from dpstream.io.sinks.change_tables import ID, LABEL
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, wide_name

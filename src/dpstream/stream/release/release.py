@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Measured, Synthesis, SyntheticTable
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy.law import WeightedSum, check_confidence
-from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.schema import Clique, Domain, parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
 from dpstream.stream.release.answers import (
     NOT_MEASURED,

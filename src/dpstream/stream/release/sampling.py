@@ -11,9 +11,8 @@ import numpy as np
 
 from dpstream.core.contracts import Synthesis, SyntheticTable
 from dpstream.core.errors import ConfigError, InputError, LimitError, StoreDamagedError
-from dpstream.core.schema.discrete import Categorical
+from dpstream.core.schema import Categorical, parse_predicate
 from dpstream.core.schema.domain import Domain, Impossible, pack_mask
-from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks.target import MODEL
 from dpstream.mechanisms import ModelSynthesis
 from dpstream.stream.release.answers import Answer, check_cells

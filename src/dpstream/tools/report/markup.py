@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
+from dpstream.core.showing import templates
+
 if TYPE_CHECKING:
     from jinja2 import Environment
 
@@ -39,15 +41,10 @@ def page(**facts: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    import jinja2
-
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("dpstream.tools.report"),
+    made = templates(
+        "dpstream.tools.report",
         autoescape=True,
-        undefined=jinja2.StrictUndefined,
         finalize=lambda value: "" if value is None else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     made.filters |= {"integer": integer, "percent": percent, "significant": significant}
