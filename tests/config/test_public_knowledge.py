@@ -20,8 +20,7 @@ from dpstream.core.privacy import Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
-from dpstream.project import Config
-from dpstream.project.planning import describe
+from dpstream.project import Config, describe
 from dpstream.stream.identity import require_same_plan
 
 DOMAIN = Domain(("a", "b", "c"), (3, 4, 5))
