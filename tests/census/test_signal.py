@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpstream.core.privacy import Randomness, Record
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census import Census
 from dpstream.families.census.signal import agreement, nearest_distribution
