@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import StepPeriods, StreamPlan, ends, option, shown
+from dpstream.core.contracts import StartTable, StepPeriods, StreamPlan, ends, option, shown
 from dpstream.core.contracts.recipe_options import TEXT
 from dpstream.core.errors import (
     ConfigError,
@@ -42,7 +42,6 @@ from dpstream.stream.release.released_verdicts import number_of_records
 from dpstream.stream.stream import broken_border
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import StartTable
     from dpstream.io.sources.source_options import SourceOptions
 
 

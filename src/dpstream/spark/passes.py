@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DataError, LimitError, StoreDamagedError
 from dpstream.core.privacy.randomness import Exact
+from dpstream.core.schema import Clique, Domain, Schema
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
 from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.access import (
@@ -61,9 +62,6 @@ from dpstream.spark.tasks import (
     Tally,
     joined,
 )
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Clique, Domain, Schema
 
 #: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
 MAX_CELLS = 2**26

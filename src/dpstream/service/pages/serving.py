@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, Request
@@ -18,7 +18,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 
 from dpstream.core.errors import ConfigError, DpstreamError, InputError, RefusedError
-from dpstream.service.desk import Desk, NotAllowedError
+from dpstream.service.desk import Desk, NotAllowedError, Person
 from dpstream.service.guard import Guard, allow_many_files, seal
 from dpstream.service.pages import stream_views
 from dpstream.service.pages.documents import Documents
@@ -34,10 +34,6 @@ from dpstream.service.pages.visits import (
 )
 from dpstream.service.pages.words import environment
 from dpstream.service.releases import listen
-
-if TYPE_CHECKING:
-    from dpstream.service.desk import Person
-
 
 #: The pages of this module; the decorators put them here.
 _ABOUT_PEOPLE: list[Route] = []

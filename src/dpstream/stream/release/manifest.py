@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpstream.core.contracts import StreamPlan, Synthesis
 from dpstream.core.privacy import Individual, PureDP, Record, User, amount_words, definition_words
@@ -32,10 +32,6 @@ from dpstream.stream.release.released_verdicts import (
     when_measured,
 )
 from dpstream.stream.templates import words
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-
 
 _TYPES = {"real": "number"}
 

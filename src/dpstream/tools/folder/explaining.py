@@ -23,7 +23,7 @@ from dpstream.core.errors import DpstreamError
 from dpstream.core.paths import parse_json
 from dpstream.core.showing import templates
 from dpstream.core.version import __version__
-from dpstream.io.sinks import catalogue, readable_steps
+from dpstream.io.sinks import Publisher, catalogue, readable_steps
 from dpstream.io.sinks.table_files import to_bytes
 from dpstream.io.sinks.target import CODEBOOK
 from dpstream.project.statement import COUNT_COLUMNS, COUNTS, Newest, croissant, dcat, newest_release
@@ -45,7 +45,6 @@ from dpstream.tools.report.markup import script_json
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from dpstream.io.sinks import Publisher
     from dpstream.project import Config
     from dpstream.project.keys import Publication
 
