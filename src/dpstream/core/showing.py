@@ -7,6 +7,7 @@ and a URL under a misspelt key stands in the message about that key.
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
@@ -93,6 +94,18 @@ def templates(package: str | None = None, folder: str = "templates", **options: 
         lstrip_blocks=True,
         **options,
     )
+
+
+def script_json(value: Any) -> str:
+    """JSON that may stand inside ``<script>``: no sign in it can end the element or open a comment.
+
+    >>> print(script_json(["</script><!--", "ü"]))
+    ["\\u003c/script\\u003e\\u003c!--","\\u00fc"]
+    """
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
 
 
 class ShownStream:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import DpstreamError
 from dpstream.core.paths import parse_json
-from dpstream.core.showing import templates
+from dpstream.core.showing import script_json, templates
 from dpstream.core.version import __version__
 from dpstream.io.sinks import Publisher, catalogue, readable_steps
 from dpstream.io.sinks.table_files import to_bytes
@@ -40,7 +40,6 @@ from dpstream.stream.release.estimates import Estimate
 from dpstream.stream.release.flows import Span, days_of
 from dpstream.stream.release.manifest import COUNTED, pretty_json
 from dpstream.stream.release.released_verdicts import table_measured, when_measured
-from dpstream.tools.report.markup import script_json
 
 if TYPE_CHECKING:
     from jinja2 import Environment

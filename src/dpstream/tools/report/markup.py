@@ -5,7 +5,6 @@ Prose, frames and drawings are templates in ``templates``.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from functools import cache
@@ -50,18 +49,6 @@ def _environment() -> Environment:
     made.filters |= {"integer": integer, "percent": percent, "significant": significant}
     made.globals["parts"] = made.get_template("parts.html").module
     return made
-
-
-def script_json(value: Any) -> Html:
-    """JSON that may stand inside ``<script>``: no sign in it can end the element or open a comment.
-
-    >>> print(script_json(["</script><!--", "ü"]))
-    ["\\u003c/script\\u003e\\u003c!--","\\u00fc"]
-    """
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Html(text)
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, caption: str, numeric: int = 1) -> Html:
