@@ -99,7 +99,7 @@ class _Growth:
 
     def evidence(self, seen: PriorEvidence) -> PriorEvidence:
         """The same measurements."""
-        own, values = self._places, self.cells(seen.values)
+        own, values = self._places, self.cells(seen.values).astype(np.float64)
         return PriorEvidence(self._after, values, seen.variances[own], seen.records[own])
 
     def attrition(self, attrition: Attrition) -> Attrition:
