@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import sys
 from itertools import product
 from pathlib import Path
@@ -71,8 +72,12 @@ def test_a_user_is_protected_in_each_period(tmp_path: Path) -> None:
     year = written(tmp_path, stream=f'{STREAM}\nper = "year"', source=source).unit.per
     assert [step for step in range(1, 106) if ends(year, step)] == [52, 104], "the year of a week's last day"
     assert (release.manifest["unit"]["per"], release.manifest["unit"]["period"]) == ("1 step", "steps 2 to 2")
-    spends = ledger_facts(config, read_ledger(config.state_dir))["spends"]
-    assert [spend["unit_period"] for spend in spends] == ["steps 1 to 1", "steps 2 to 2"]
+    ledger = ledger_facts(config, read_ledger(config.state_dir))
+    assert [spend["unit_period"] for spend in ledger["spends"]] == ["steps 1 to 1", "steps 2 to 2"]
+    assert "with records in 1, 5, 10 periods" in ledger["lives"]
+    assert re.search(
+        "a user's period +spent .*\n.*\n +1 .* steps 1 to 1 ", dpstream("ledger", "show", config.path).stdout
+    )
     assert describe(config)["errors_are_about"].endswith("so its late steps hold fewer records.")
     with pytest.raises(ConfigError, match=r"per was \"1 step\" and is \"2 steps\""):
         written(tmp_path, stream=f'{STREAM}\nper = "2 steps"').open_stream()

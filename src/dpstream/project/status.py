@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.errors import ConfigError, InputError, StoreError, counted
 from dpstream.core.privacy import amount_words
 from dpstream.io.sources.source_keys import duration
+from dpstream.project.planning import lives_words
 from dpstream.stream.declared import told_records
 from dpstream.stream.inspection import StreamStatus, read_status
 from dpstream.stream.templates import Words
@@ -206,6 +207,7 @@ def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
         "mechanism": ledger.facts["mechanism"],
         "unit": unit,
         "protects": config.unit.describe() if unit == config.unit.name else unit,
+        "lives": lives_words(config, ledger.planned) if unit == config.unit.name else "",
         "planned": ledger.planned.as_dict(),
         "planned_words": amount_words(ledger.planned, exceptions),
         "total": str(ledger.total.amount),

@@ -130,7 +130,8 @@ class Schema:
         read = {name for one in constraints.derived for name in one.sources}
         if self.rules is not None:
             read |= {self.columns[i].name for one in self.rules.impossible for i in one.clique}
-        if on := sorted(read.intersection(self.open_columns)):
+        made = {one.column.name for one in constraints.derived if getattr(one.column, "is_open", False)}
+        if on := sorted(read.intersection(self.open_columns) | made):
             raise SchemaError(
                 f"a constraint or level reads the column {on[0]!r}, whose values are discovered",
                 where="schema",

@@ -120,7 +120,7 @@ class Census(Recipe["CensusPlan"]):
         object.__setattr__(self, "headline_share", checked[1])
         check_prior(self.prior, self.workload.domain)
         if self.discovery is not None:
-            self.discovery.check(self.workload.domain, prior=self.prior)
+            self.discovery.check(self.workload.domain, self.prior)
 
     def _plan(self, terms: Terms) -> CensusPlan:
         """Fix the budget of a stay."""

@@ -279,8 +279,6 @@ class PooledPlan(PooledFacts):
                 if clock.headlines:  # others go on: the number of records has no new cell
                     side.periods[place] = np.zeros(sum(clock.sizes), dtype=np.int64)
                     side.flows[place].values = np.zeros(sum(clock.sizes))
-        if self._season is not None:
-            state.ahead = look_ahead(state, plan.cells)
 
     def _close_periods(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:
         """Measure each clock whose period ends here, on every side; gives what it drew."""

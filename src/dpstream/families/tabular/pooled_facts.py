@@ -373,7 +373,7 @@ class PooledOptions:
             if self.deletions:
                 what = "values of a table that records leave cannot be discovered"
                 raise ConfigError(what, where="[discovery]", allowed="a source without deletes")
-            self.discovery.check(self.workload.domain, prior=self.prior, season=self.season)
+            self.discovery.check(self.workload.domain, self.prior)
 
     @property
     def sides(self) -> tuple[Events, ...]:

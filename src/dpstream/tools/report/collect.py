@@ -71,6 +71,11 @@ class ReportedRun(PublishedRun):
         return None if self.last_table is None else simulated_errors(self.releases, self.last_table)
 
     @property
+    def can_be_simulated(self) -> bool:
+        """Whether ``dpstream errors`` would say more: not of discovered values, nor twice."""
+        return self.simulated is None and not self.schema.open_columns
+
+    @property
     def accuracy(self) -> Accuracy:
         """Of the last table; without one, of the last step."""
         tables = (facts.accuracy for facts in self.shown if facts.step == self.last_table)

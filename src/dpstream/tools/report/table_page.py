@@ -65,6 +65,7 @@ def _column_errors(run: ReportedRun) -> Html:
         simulated=None if run.simulated is None else run.simulated.words,
         some_measured=any(measured),
         all_measured=all(measured),
+        can_be_simulated=run.can_be_simulated,
     )
 
 
@@ -219,7 +220,7 @@ def _pair_error(run: ReportedRun, pair: Clique) -> str:
         cell=accuracy.cell if frozenset(names) in accuracy.marginals else None,
         rows=max(1, len(run.codes) if run.codes is not None else 1),
         simulated=None if errors is None else float(errors.mean()),
-        others_simulated=run.simulated is not None,
+        can_be_simulated=run.can_be_simulated,
     )
     return " ".join(said.unescape().split())
 
@@ -297,6 +298,7 @@ def _weak(run: ReportedRun, dates: Calendar) -> Html | None:
         always=len(run.accuracy.marginals),
         many=len(run.workload),
         published=run.published is not None,
+        can_be_simulated=run.can_be_simulated,
         lagging=run.measured_up_to if run.measured_up_to < run.shown[-1].step else None,
         table=_thin_marginals(run, least),
     )
