@@ -48,7 +48,7 @@ class MWEMPGMBox(BlackBox[ModelTable]):
 
     Args:
         workload: the marginals to preserve.
-        recipe: options of MWEM+PGM; with a ``k`` there is no histogram.
+        recipe: options of MWEM+PGM; a ``k`` rules the histogram out.
 
     Cost: ``k`` fits a run. No (p, g) is known of it: gamma has to be given.
 
