@@ -25,6 +25,7 @@ from dpstream.io.sinks.target import SINKS
 from dpstream.io.sources.source_keys import SOURCES, rows_of_source
 from dpstream.project.base import BaseOptions
 from dpstream.project.reader import Section
+from dpstream.stream.arguments import NAMES
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
 from dpstream.stream.store.encryption import StateKey
 
@@ -166,7 +167,7 @@ class StreamKeys:
     """``[stream]``."""
 
     name: str = option(
-        allowed="1 to 200 printable characters",
+        allowed=NAMES,
         meaning="Name of the stream, published in every manifest.",
         fragment={**TEXT, "maxLength": 200},
     )
