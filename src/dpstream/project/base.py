@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import StepPeriods, StreamPlan, ends, option, shown
+from dpstream.core.contracts import StartTable, StepPeriods, StreamPlan, ends, option, shown
 from dpstream.core.contracts.recipe_options import TEXT
 from dpstream.core.errors import (
     ConfigError,
@@ -32,9 +32,7 @@ from dpstream.core.errors import (
     did_you_mean,
 )
 from dpstream.core.privacy import InsertedRecord, Record, User
-from dpstream.core.schema import Schema
-from dpstream.core.schema.column import Column
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Clique, Column, Domain, Schema
 from dpstream.core.tables import count_marginals
 from dpstream.project.reader import Section, exact_number
 from dpstream.stream.identity import require_same_unit, whose_unit
@@ -44,7 +42,6 @@ from dpstream.stream.release.released_verdicts import number_of_records
 from dpstream.stream.stream import broken_border
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import StartTable
     from dpstream.io.sources.source_options import SourceOptions
 
 

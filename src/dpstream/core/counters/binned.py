@@ -47,10 +47,7 @@ from dpstream.core.counters.counter import (
     too_noisy,
 )
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy.budget import ZCDP, Budget
-from dpstream.core.privacy.noise import DiscreteGaussian
-from dpstream.core.privacy.randomness import Noisy, Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import ZCDP, Budget, DiscreteGaussian, Event, Noisy, Randomness
 
 # Old increments in bins: neighbours whose weights differ little are kept as one sum.
 #
