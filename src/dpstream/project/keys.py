@@ -34,7 +34,7 @@ SECTIONS: dict[str, str] = {
     "stream": "Who is protected, and what may be public.",
     "source": "Where the private rows are, and how steps cut them.",
     "schema": "What the columns may hold; public.",
-    "expect": "Public guesses (published), from which `dpstream plan` predicts errors: 1, 3, 10 or 30. "
+    "expect": "Public guesses (published), such as 100, 300 or 1000, from which `dpstream plan` predicts errors. "
     "Never compute them from the private table.",
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
