@@ -24,7 +24,7 @@ from dpstream.io.sinks.target import CODEBOOK
 from dpstream.project.statement import COUNTS
 from dpstream.stream.measured_counts import CountsOf, published_counts, to_rows, variances_add
 from dpstream.stream.public_release import PublicRelease
-from dpstream.stream.release.manifest import COUNTED
+from dpstream.stream.release.manifest import COUNTED, CUT
 from dpstream.stream.release.released_verdicts import table_measured, when_measured
 from dpstream.tools.folder.descriptors import descriptors
 from dpstream.tools.folder.page import figure, page_facts
@@ -122,6 +122,7 @@ def _facts(release: PublicRelease, publication: Publication) -> dict[str, Any]:
         "description": publication.description,
         "row": book["description"],
         "holds": manifest["holds"],
+        "left_out": accuracy.get(CUT, {}).get("words"),
         "measured": f"Counts are measured up to {end}.",
         "step": release.step,
         "table": book["resources"][0]["path"] if release.steps else None,
