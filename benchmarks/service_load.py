@@ -31,8 +31,7 @@ from dpstream.core.tables import Workload
 from dpstream.families.tabular import Baseline
 from dpstream.io.sinks import Publisher
 from dpstream.service.releases import listen as listen_at
-from dpstream.stream import Batch, Stream, open_stream
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream import Batch, Publishing, Stream, open_stream
 
 LONG = "about 3 minutes, and only on a machine that does nothing else"
 STEPS, RECORDS = 3, 20_000

@@ -15,11 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpstream.core.privacy import DiscreteLaplace, HistogramsNoise, PureDP, Randomness, Record
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import PresentBatch, Workload
-from dpstream.families.census import Census, CensusPlan, bookkeeping, totals_filter
+from dpstream.families.census import Census, CensusPlan, CensusSchedule, bookkeeping, totals_filter
 from dpstream.families.census.census_report import accuracy_facts
-from dpstream.families.census.schedule import CensusSchedule, last_of, with_census
+from dpstream.families.census.schedule import last_of, with_census
 from dpstream.families.census.shares import expected_wait
 from dpstream.families.census.totals_filter import NewcomersRate, is_jump
 from dpstream.stream.identity import spent_per_step

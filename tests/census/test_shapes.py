@@ -9,7 +9,7 @@ import pytest
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, fit
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.census_state import CensusState, Level, pack, unpack
 from dpstream.families.census.cohorts import (

@@ -12,8 +12,7 @@ from census_stays import TINY, Stay, batches, releases, scheduled
 
 from dpstream.core.contracts import ExpectedTable, NoisyCounts
 from dpstream.core.privacy import Event, PureDP, Randomness
-from dpstream.core.schema import Boolean, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Boolean, Domain, Schema
 from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census import Census, CensusPlan, bookkeeping, totals_filter
 from dpstream.families.census.census_report import counted_total, largest_variance

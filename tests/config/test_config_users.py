@@ -23,8 +23,7 @@ from dpstream.project import Config, describe, taken_steps
 from dpstream.project.planning import smallest_budget
 from dpstream.project.statement import statement
 from dpstream.project.status import ledger_facts, status_facts
-from dpstream.stream import Account, Limit
-from dpstream.stream.ledger.reading import read_ledger
+from dpstream.stream import Account, Limit, read_ledger
 
 STREAM = 'unit = "user"\nmax_events = 3'
 SOURCE = DEFAULTS["source"].replace("end = 9", "end = 2") + '\nop_column = "op"\nuser_column = "person"'

@@ -15,8 +15,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import DiscreteLaplace, Randomness, Relay
 from dpstream.core.privacy.entries import Entry
 from dpstream.core.schema import Boolean, Categorical, Schema
-from dpstream.project import Config
-from dpstream.project.planning import describe
+from dpstream.project import Config, describe
 from dpstream.project.statement import statement
 from dpstream.project.status import status_facts
 from dpstream.tools.errors.invented_tables import read_domain

@@ -23,10 +23,8 @@ import dpstream as dp
 from dpstream.core.contracts import PrivateBatch, PublicPrior
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, Record, User
-from dpstream.core.schema import Boolean, Categorical, Schema
-from dpstream.core.schema.discrete import Found
-from dpstream.core.tables import KeyedBatch, PresentTable, Workload
-from dpstream.core.tables.access import ReadRequest
+from dpstream.core.schema import Boolean, Categorical, Found, Schema
+from dpstream.core.tables import KeyedBatch, PresentTable, ReadRequest, Workload
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.core.tables.undiscovered import PresentTexts
 from dpstream.families.census import Census, CensusPlan

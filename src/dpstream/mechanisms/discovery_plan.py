@@ -15,8 +15,7 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Budget, EventUnit, exact_amount
 from dpstream.core.privacy.discovery import Threshold
 from dpstream.core.privacy.entries import Entry, delta_of_periods
-from dpstream.core.schema.discrete import Categorical, Found
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Categorical, Clique, Domain, Found
 from dpstream.core.schema.pattern import Pattern
 from dpstream.mechanisms.discovery import Rule
 from dpstream.mechanisms.grown_tables import room_of

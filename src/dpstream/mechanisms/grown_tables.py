@@ -10,11 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.graphical import Model, tree_cells
-from dpstream.core.graphical.junction_tree import junction_tree
-from dpstream.core.schema.column import MAX_CODES
-from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.graphical import Model, junction_tree, tree_cells
+from dpstream.core.schema import MAX_CODES, Clique, Domain, Found
 from dpstream.core.tables import Workload
 
 Plan = TypeVar("Plan")

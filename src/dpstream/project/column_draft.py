@@ -19,11 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
-from dpstream.core.schema import arrow
-from dpstream.core.schema.column import Column
+from dpstream.core.schema import Boolean, Categorical, Column, Integer, Ordered, Real, arrow
 from dpstream.core.schema.dates import Date, DateTime, read_date, read_time
-from dpstream.core.schema.discrete import Boolean, Categorical
-from dpstream.core.schema.numeric import Integer, Ordered, Real
 from dpstream.project.schema_file import toml_key, toml_value
 
 #: Rows that are looked at.

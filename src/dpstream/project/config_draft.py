@@ -19,9 +19,8 @@ from typing import Any
 from dpstream.core.contracts import Family, Key, Limits, RecipeContext
 from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
-from dpstream.core.privacy import ZCDP, PureDP
+from dpstream.core.privacy import ZCDP, PureDP, parse_unit
 from dpstream.core.privacy.convert import best_guess
-from dpstream.core.privacy.unit import parse_unit
 from dpstream.core.schema import Schema, arrow
 from dpstream.families.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.io.sources.calendar import EVERY, period_grid

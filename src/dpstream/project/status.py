@@ -23,8 +23,7 @@ from dpstream.stream.templates import Words
 
 if TYPE_CHECKING:
     from dpstream.io.sinks import Publisher
-    from dpstream.io.sources import Source
-    from dpstream.io.sources.source_options import SourceOptions
+    from dpstream.io.sources import Source, SourceOptions
     from dpstream.project.config import Config
     from dpstream.stream.ledger.reading import Ledger
 

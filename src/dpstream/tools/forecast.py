@@ -1,7 +1,7 @@
 """What a stream will be worth, before it begins: its mechanism runs on invented streams of the guessed size.
 
 ``dpstream plan`` shows it: root mean squares over runs, of the table of one step. No data are read. The invented stream
-is that of ``tools.errors.foreseen_tables``, or like the public table that the stream begins with. Equal seeds give
+is that of ``tools.errors.invented_tables``, or like the public table that the stream begins with. Equal seeds give
 equal streams and noise; the limit of CPU decides how many runs there are, and how far they go.
 """
 

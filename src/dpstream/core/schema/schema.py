@@ -5,7 +5,6 @@ Trusted base: kernel (encodes private records).
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -15,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError, SchemaError, counted, did_you_mean
+from dpstream.core.paths import sha256_hex
 from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, CodeBlocks
 from dpstream.core.schema.column import Column, Problem, Style, problems_error
@@ -477,7 +477,7 @@ class Schema:
             spec["derived"] = [{"name": column.name, **column.spec()} for column in derived]
             spec["constraints"] = self.constraints.spec()
         text = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return sha256_hex(text.encode())
 
 
 def _columns(names: list[str]) -> str:

@@ -12,20 +12,15 @@ from functools import lru_cache
 from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import Noise
-from dpstream.core.privacy.unit import Event, Record
-from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique
+from dpstream.core.privacy import Budget, Event, HistogramsNoise, Noise, Record
+from dpstream.core.schema import Clique, Found
 from dpstream.core.tables import Workload
 from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, Shapes, ShapeTracker
 from dpstream.families.census.schedule import Amounts, CensusSchedule
 from dpstream.families.census.signal import Signal
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate
-from dpstream.mechanisms.aim import AIM, AIMPlan
+from dpstream.mechanisms import AIM, AIMPlan, Cells
 from dpstream.mechanisms.joint_groups import draws, noise_of
-from dpstream.mechanisms.workload_cells import Cells
 
 
 @dataclass(frozen=True)

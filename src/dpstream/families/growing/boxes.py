@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, Option, PrivateBatch, check_whole, option
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.randomness import Exact, Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import Budget, Event, Exact, PureDP, Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import BlackBox, BoxRun, Counts, Database

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.paths import parse_json
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, Entry, as_it_stands
 from dpstream.io.sinks.simulated_errors import FOLDER
 from dpstream.io.sinks.target import CODEBOOK, MANIFEST, MEASUREMENTS, NOTICE, step_name
@@ -276,7 +276,7 @@ def _listed(catalogue: Catalogue) -> Listing:
         follows = entry["state"] == "change" and readable[-1:] == [entry["step"] - 1]
         if entry["kept"] and (entry["state"] == "full" or follows):
             readable.append(entry["step"])
-    digest = hashlib.sha256(repr((sorted(catalogue.facts.items()), entries)).encode()).hexdigest()
+    digest = sha256_hex(repr((sorted(catalogue.facts.items()), entries)).encode())
     return Listing(catalogue.facts, {one["step"]: one for one in entries}, tuple(readable), digest)
 
 
