@@ -420,6 +420,7 @@ def test_bounds_are_weighed_for_the_owner_and_one_read_off_the_data_is_said_to_b
         (tmp_path / origin / "data" / "001.csv").write_text((tmp_path / "data" / "001.csv").read_text())
         dpstream("run", config)
         assert (words in read_manifest(tmp_path / origin / "releases", 1)["declared_public"]) == there
+        assert "had more than 2 events" in (tmp_path / origin / "releases" / "index.html").read_text()
         assert (
             "Look          max_events = 2 was read off" in dpstream("plan", config, "--quick").stdout
         ) == there
