@@ -38,7 +38,7 @@ def grow(
     assert newest is not None, "a discovery epoch ends at a census"
     records = sum(cohort.size for cohort in state.cohorts)
     if begun:
-        records = min(records, state.newcomers.present(state.hazard, state.step - begun)[0])
+        records = min(records, state.newcomers.expected(state.levels[0].total, state.step - begun)[0])
     shares = dict[int, tuple[int, _Floats]]()
     for name, values in new.items():
         place, other = domain.index(name), own.other_code(name)

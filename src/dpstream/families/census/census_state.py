@@ -147,11 +147,6 @@ class CensusBook:
     discovered: int = 0
     found: dict[str, list[Found]] = field(default_factory=dict)
 
-    @property
-    def hazard(self) -> float:
-        """The rate at which newcomers leave."""
-        return 1.0 / self.levels[0].total.stay
-
 
 @dataclass
 class CensusState(CensusBook):
@@ -183,6 +178,7 @@ def unpack(packed: Packed, cells: Cells) -> CensusState:
     ]
     fits += [cohort.shares.shape == whole and cohort.variances.shape == marginals for cohort in state.cohorts]
     fits.append(state.signal.tested.shape == state.signal.present.shape == (2, len(cells.workload.domain)))
+    fits.append(not state.step or state.newcomers.rates.ndim == 2)
     if state.seen is not None:
         seen = state.seen
         fits.append(seen.values.shape == whole and seen.variances.shape == seen.records.shape == marginals)

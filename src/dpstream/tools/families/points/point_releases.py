@@ -22,7 +22,7 @@ from dpstream.families.points.space import Space
 from dpstream.io.sinks import released_schema
 from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, released_codes, thin
-from dpstream.tools.evaluate.true_table import encoded_steps
+from dpstream.tools.evaluate.true_table import encoded_steps, source_ended
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -230,8 +230,4 @@ def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> 
                 )
         if at == max(released):
             return found
-    raise StepError(
-        f"the source ends at step {at}, and step {max(released)} is released",
-        where="source",
-        allowed="the run's data, or earlier steps",
-    )
+    raise source_ended(at, max(released))
