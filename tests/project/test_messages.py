@@ -34,7 +34,9 @@ def messages(folder: Path = SOURCE) -> Iterator[tuple[str, int, str]]:
     """File, line and text of what errors say."""
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and _name(node.func).endswith("Error"):
+            if isinstance(node, ast.Call) and _name(node.func).endswith(
+                ("Error", "unreadable", "damaged_store")
+            ):
                 said = [*node.args[:1], *(word.value for word in node.keywords if word.arg == "allowed")]
                 for argument in said:
                     text = _text(argument)
