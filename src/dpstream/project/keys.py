@@ -480,13 +480,12 @@ class Output:
     )
     measurements: bool = option(
         True,
-        meaning="Whether a step's noisy counts are published beside its table, for good "
-        "(`measurements.ndjson`).",
+        meaning="Publish each step's noisy counts, for good (`measurements.ndjson`).",
         reason="the guarantee covers them; readers compute errors",
     )
     model: bool = option(
         True,
-        meaning="Publish each step's model (`model.json`).",
+        meaning="Publish each step's model (`model.json`), also without `measurements`.",
         reason="the guarantee covers it",
     )
     sink: str = option(
