@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from made_by import write_result
+from bench import show_result
 from stream_step import BATCH, adult_stream, calibration, make_plan
 
 from dpstream.core import durable
@@ -297,9 +297,7 @@ def main() -> None:
             text=True,
             check=True,
         )
-    print(found.stdout, end="")
-    if options.out is not None:
-        write_result(options.out, found.stdout)
+    show_result(found.stdout, options.out)
 
 
 if __name__ == "__main__":

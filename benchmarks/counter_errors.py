@@ -20,9 +20,7 @@ import numpy as np
 
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, Counter, counter_by_name
 from dpstream.core.errors import DpstreamError
-from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
 
 LONG = "about 5 minutes"
 COLUMNS = (100, 1000, 10_000, 1_000_000)

@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters import COUNTER_NAMES, CalibratedCounter, CounterState, counter_by_name
 from dpstream.core.errors import DpstreamError
-from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
-from dpstream.core.privacy.noise import Noise, noise_for
+from dpstream.core.privacy import ZCDP, Budget, Event, Noise, PureDP, Randomness, noise_for
 
 LONG = "about 3 minutes"
 WIDTHS = (1, 1_000, 100_000)

@@ -25,10 +25,7 @@ from dpstream.core.counters import CalibratedCounter, Counter, HybridCounter, Tr
 from dpstream.core.counters import counter_by_name as by_name
 from dpstream.core.counters.choose import PURE_COUNTER_NAMES, ZCDP_COUNTER_NAMES
 from dpstream.core.counters.intervals import Interval
-from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.core.privacy.noise import DiscreteLaplace, Noise
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, Noise, PureDP, Randomness
 
 HORIZONS = (10, 100, 1000, 10_000)
 WIDTHS = (1, 100, 10_000, 100_000)

@@ -1,29 +1,30 @@
 """What ``dpstream plan`` predicts beside the true errors: the default mechanism on the committed streams.
 
-    python benchmarks/forecast.py [--streams LIST] [--coarse] [--jobs N] [--result FILE]
+    python benchmarks/forecast.py [--streams LIST] [--jobs N] [--result FILE]
 
 Predicted: the standard errors of plan's first screen, from a file with guesses and no data. Guesses are right to two
-digits; with ``--coarse`` they are 1, 3, 10, 30, ...
+digits.
 True: root mean squares over runs on the stream itself, of released rows: 20 runs, and on (to 100) for 40 s of CPU.
-Both are of the table after the last step.
+Both are of the table after the last step at which its size is within a fifth of the guess (hotels empty at the end of
+their data), else after the last.
 Known streams were looked at while the method was made; the new ones once, when it was
 done; two of them are the first steps of known ones.
 """
 
 from __future__ import annotations
 
+import math
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from itertools import combinations, repeat
+from itertools import combinations
 from pathlib import Path
 from statistics import median
 
 import numpy as np
 from bench import documented_parser, show_result
 from keyed_streams import is_there, load
-from targets import coarse, configuration, facts, mechanism, moments
+from targets import configuration, facts, mechanism, moments
 
 from dpstream.core.privacy import Randomness
 from dpstream.core.tables import count_marginals
@@ -59,8 +60,17 @@ def medians(total: float, cells: list[float], columns: int) -> dict[str, float]:
     return {"total": total, **{name: median(errors) for name, errors in parts.items() if errors}}
 
 
-def true(stream: str, config: Config) -> dict[str, float]:
-    """Errors of releases against the true tables."""
+def moment_of(stream: str, config: Config) -> int:
+    """The step whose tables are compared."""
+    size = config.expected.size if config.expected else math.inf
+    near = [
+        moment.step for moment in moments(load(stream, 0)) if size / 1.2 <= moment.table.records <= size * 1.2
+    ]
+    return max(near, default=facts(stream).steps)
+
+
+def true(stream: str, config: Config, step: int) -> dict[str, float]:
+    """Errors of releases of a step against the true tables."""
     columns = range(len(facts(stream).domain))
     cliques = [clique for width in (1, 2) for clique in combinations(columns, width)]
     squares: list[list[float]] = []
@@ -71,7 +81,7 @@ def true(stream: str, config: Config) -> dict[str, float]:
         method = mechanism(config.plan(), Randomness.seeded(f"forecast {stream} {run}"))
         for moment in moments(load(stream, run)):
             release = method(moment)
-            if release is not None and moment.step == facts(stream).steps:
+            if release is not None and moment.step == step:
                 rows = release.sample(max(0, round(release.total)), moment.step)
                 made = count_marginals(rows, moment.table.domain, cliques)
                 pairs = zip(moment.table.marginals(cliques), made, strict=True)
@@ -81,11 +91,12 @@ def true(stream: str, config: Config) -> dict[str, float]:
     return medians(total, cells, len(columns))
 
 
-def compared(stream: str, guess: Callable[[float], int]) -> list[tuple[str, float, float]]:
+def compared(stream: str) -> list[tuple[str, float, float]]:
     """Each use with its predicted and its true error, in records."""
     with tempfile.TemporaryDirectory() as folder:
-        config = configuration(stream, "default", "1", Path(folder), guess)
-        made, found = forecast(config, facts(stream).steps), true(stream, config)
+        config = configuration(stream, "default", "1", Path(folder), right)
+        step = moment_of(stream, config)
+        made, found = forecast(config, step), true(stream, config, step)
     said = medians(made.total, [one.error for one in made.marginals], len(facts(stream).domain))
     return [(use, said[use], error) for use, error in found.items() if error > 0 and use in said]
 
@@ -94,7 +105,6 @@ def main() -> None:
     """Print a line for each stream and use."""
     parser = documented_parser(__doc__)
     parser.add_argument("--streams", nargs="+", default=f"{TUNED_ON} {LOOKED_AT} {NEW}".split())
-    parser.add_argument("--coarse", action="store_true")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--result", type=Path)
     asked = parser.parse_args()
@@ -102,8 +112,7 @@ def main() -> None:
     close: dict[str, list[bool]] = {"known": [], "new": []}
     streams = list(filter(is_there, asked.streams))
     with ProcessPoolExecutor(asked.jobs) as pool:
-        guess = coarse if asked.coarse else right
-        for stream, made in zip(streams, pool.map(compared, streams, repeat(guess)), strict=True):
+        for stream, made in zip(streams, pool.map(compared, streams), strict=True):
             kind = "new" if stream in NEW.split() else "known"
             for use, said, error in made:
                 close[kind].append(1 / WITHIN <= said / error <= WITHIN)

@@ -36,14 +36,10 @@ from bench import drawing, open_frame, save_figure
 from made_by import write_result
 from numpy.typing import NDArray
 
-from dpstream.core.privacy import Event, PureDP, Randomness
-from dpstream.core.privacy.convert import approximate_to_zcdp
+from dpstream.core.privacy import Event, PureDP, Randomness, approximate_to_zcdp
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.growing import LinearQuery
-from dpstream.families.growing.boxes import MWEMPGMBox
-from dpstream.families.growing.pmwg_plan import PMWG
-from dpstream.families.growing.scheduler import BBImprover, BBScheduler
+from dpstream.families.growing import PMWG, BBImprover, BBScheduler, LinearQuery, MWEMPGMBox
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.mechanisms import MWEMPGM
 

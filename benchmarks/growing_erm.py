@@ -29,11 +29,9 @@ from bench import drawing, open_frame, save_figure
 from made_by import write_result
 from numpy.typing import NDArray
 
-from dpstream.core.privacy import Budget, PureDP, Randomness
-from dpstream.core.privacy.convert import approximate_to_zcdp
+from dpstream.core.privacy import Budget, PureDP, Randomness, approximate_to_zcdp
 from dpstream.core.schema import Categorical, Schema
-from dpstream.families.growing import BBImprover, BBScheduler, Database
-from dpstream.families.growing.erm import ERM
+from dpstream.families.growing import ERM, BBImprover, BBScheduler, Database
 from dpstream.families.growing.erm_run import (
     LOSSES,
     ErmRun,

@@ -30,8 +30,7 @@ from bench import show_result
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import Event, Randomness
-from dpstream.core.schema import Integer, Schema
-from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.schema import Integer, Schema, parse_predicate
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, DPStabs
 from dpstream.mechanisms import MWEMPGM

@@ -27,8 +27,7 @@ from made_by import write_result
 from toy_keyed import KeyedPlan
 
 from dpstream.core.schema import Categorical, Schema
-from dpstream.core.tables import PresentTable
-from dpstream.core.tables.access import ReadRequest
+from dpstream.core.tables import PresentTable, ReadRequest
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.stream import KeyedBatch, KeyRules, Snapshot, StateKey, Stream, open_stream
 

@@ -1,6 +1,6 @@
 """The consumers' feed under load: 1,000 readers in a bounded loop, the slowest answers and the memory of the server.
 
-    python benchmarks/service_load.py [--readers 1000] [--rounds 20] [--write]
+    python benchmarks/service_load.py [--readers 1000] [--rounds 20] [--out FILE]
 
 The command ``dpstream serve releases`` runs in a process of its own, over the releases of an invented stream. Each
 reader has one connection and asks again as soon as it has an answer: mostly what readers ask who come often (the list,
@@ -11,7 +11,6 @@ stands the same loop against an empty application of the same server: what HTTP,
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import re
 import subprocess
@@ -24,15 +23,15 @@ from typing import Any
 from urllib.parse import quote
 
 import numpy as np
-from made_by import HERE, write_result
+from bench import documented_parser, show_result
+from made_by import HERE
 
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import Baseline
 from dpstream.io.sinks import Publisher
 from dpstream.service.releases import listen as listen_at
-from dpstream.stream import Batch, Stream, open_stream
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream import Batch, Publishing, Stream, open_stream
 
 LONG = "about 3 minutes, and only on a machine that does nothing else"
 STEPS, RECORDS = 3, 20_000
@@ -187,10 +186,10 @@ async def measure(port: int, empty: int, folder: Path, pid: int, readers: int, r
 
 def main() -> None:
     """Run it."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = documented_parser(__doc__)
     parser.add_argument("--readers", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--write", action="store_true", help="write benchmarks/results/service_load.txt")
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         make(folder := Path(name))
@@ -210,10 +209,7 @@ def main() -> None:
             finally:
                 server.terminate()
                 alone.terminate()
-    text = "\n".join(lines) + "\n"
-    print(text, end="")
-    if options.write:
-        write_result(HERE / "results" / "service_load.txt", text)
+    show_result("\n".join(lines) + "\n", options.out)
 
 
 if __name__ == "__main__":

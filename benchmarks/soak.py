@@ -29,8 +29,7 @@ from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs
 from dpstream.io.sinks import Publisher
-from dpstream.stream import Batch, open_stream
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream import Batch, Publishing, open_stream
 
 LONG = "about 15 minutes"
 #: Steps on each side of the one that a window is named after.

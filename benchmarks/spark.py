@@ -25,8 +25,7 @@ import pyarrow.parquet as pq
 from made_by import write_result
 
 from dpstream.core.schema import Categorical, Schema
-from dpstream.core.tables import EncodedBatch
-from dpstream.core.tables.access import ReadRequest
+from dpstream.core.tables import EncodedBatch, ReadRequest
 from dpstream.spark import batch, session
 from dpstream.stream.admission import RecordRows
 

@@ -30,8 +30,7 @@ from bench import show_result
 from spark import measured
 
 from dpstream.core.privacy import User
-from dpstream.core.tables import Workload
-from dpstream.core.tables.access import CounterShards, ShardedEvents
+from dpstream.core.tables import CounterShards, ShardedEvents, Workload
 from dpstream.core.tables.counter_files import write_file
 from dpstream.spark import batch, session
 from dpstream.spark.passes import SHARDS, begin

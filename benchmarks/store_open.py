@@ -34,9 +34,8 @@ from dpstream.core.privacy import Event
 from dpstream.core.schema import Boolean, Categorical
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import DPStabs
-from dpstream.stream import StateKey, Stream, open_stream
+from dpstream.stream import Publishing, StateKey, Stream, open_stream
 from dpstream.stream.release.outlet import ReleasePublisher
-from dpstream.stream.release.publishing import Publishing
 from dpstream.stream.store import encryption
 from dpstream.stream.store.encryption import write_key
 from dpstream.stream.store.upkeep import rekey_store

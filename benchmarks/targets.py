@@ -60,8 +60,7 @@ from dpstream.core.contracts import StreamPlan
 from dpstream.core.graphical import Measurement, Model, fit, tree_cells
 from dpstream.core.privacy import Budget, Event, PureDP, Randomness, approximate_to_zcdp
 from dpstream.io.sinks.simulated_errors import t_factor
-from dpstream.mechanisms.aim import AIM
-from dpstream.mechanisms.table_release import TableSynthesis
+from dpstream.mechanisms import AIM, TableSynthesis
 from dpstream.project import Config
 from dpstream.tools.choosing import compare_mechanisms
 from dpstream.tools.evaluate import workload_errors

@@ -30,8 +30,7 @@ from postgres_server import Cluster, programs
 from toy_stream import SCHEMA, ToyPlan
 
 from dpstream.core.privacy import User
-from dpstream.stream import Batch, StateKey, open_stream
-from dpstream.stream.store.postgres import PostgresServer
+from dpstream.stream import Batch, PostgresServer, StateKey, open_stream
 
 LONG = "about 3 minutes"
 BOUND = 2

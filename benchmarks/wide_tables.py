@@ -26,13 +26,11 @@ from bench import cpu, fresh, peak, show_result
 from numpy.typing import NDArray
 
 from dpstream.core.privacy import Randomness
-from dpstream.core.schema import Categorical, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Categorical, Domain, Schema
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.io.sinks import Publisher
-from dpstream.stream import Batch, open_stream
-from dpstream.stream.release.publishing import Publishing
+from dpstream.stream import Batch, Publishing, open_stream
 
 LONG = "about 15 minutes"
 

@@ -19,8 +19,7 @@ def reference() -> str:
         "",
         "All verbs have `--help`. Where they exist, `--json` prints JSON, `--state` and `--out` (`--releases`)",
         "name other places for state and releases, `--by NAME` says who decides (the login name; not published),",
-        "`--force` replaces a file. The verbs of `dpstream lab` have their help only. Made by",
-        "`python docs/cli_reference.py`; a test compares it with the program.",
+        "`--force` replaces a file. The verbs of `dpstream lab` have their help only.",
         "",
     ]
     for path, text in _helps():

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dpstream.core.privacy import Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView
 from dpstream.families.census import CensusPlan, CensusSynthesis
 

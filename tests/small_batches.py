@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
 from dpstream.core.privacy import Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch
 
 

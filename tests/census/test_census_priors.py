@@ -11,7 +11,7 @@ import pytest
 from dpstream.core.contracts import PublicPrior
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import PureDP, Randomness, Record
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census import Census, CensusPlan, CensusSynthesis
 from dpstream.families.census.census_state import CensusState

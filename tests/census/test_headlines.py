@@ -12,9 +12,9 @@ from door_runs import drawn_and_published, only_drawn
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.privacy import ZCDP, Budget, HistogramsNoise, PureDP, Randomness, Record
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import Workload, count_marginals
-from dpstream.families.census.census_plan import Census
+from dpstream.families.census import Census
 from dpstream.stream.templates import words
 from dpstream_lab.audits.census_audit import ChosenTimes, KeyedStay, keyed_ends, rare_times, transcript_plan
 

@@ -17,9 +17,9 @@ from dpstream.core.contracts import RecipeContext, build
 from dpstream.core.errors import ConfigError, UnitError
 from dpstream.core.privacy import Event, PureDP, Randomness, Record
 from dpstream.core.tables import EncodedBatch, Workload
-from dpstream.families.census import Census
+from dpstream.families.census import Census, CensusSchedule
 from dpstream.families.census.census_report import accuracy_facts
-from dpstream.families.census.schedule import CensusSchedule, last_of, with_census
+from dpstream.families.census.schedule import last_of, with_census
 from dpstream.project.keys import section_of
 from dpstream.stream.identity import spent_per_step
 from dpstream.stream.templates import words

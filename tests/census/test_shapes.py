@@ -9,7 +9,7 @@ import pytest
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, fit
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census.census_state import CensusState, Level, pack, unpack
 from dpstream.families.census.cohorts import (
@@ -146,18 +146,21 @@ def test_a_column_that_has_lost_a_value_can_be_raked_to() -> None:
     np.testing.assert_allclose(found, [[0.0, 0.0, 1.0, 0.0, 0.0, 0.0]] * 2, atol=1e-6)
 
 
-def test_a_damaged_tracker_is_refused() -> None:
+def test_a_damaged_state_is_refused() -> None:
     tracker = ShapeTracker.fresh(CELLS)
     tracker.add(3, [Measurement((0, 1), np.arange(6.0), 1.0)], 15.0)
     state = CensusState(
         Attrition.fresh(DOMAIN), Signal.fresh(len(DOMAIN)), levels=[Level(LevelTotal.fresh(10.0), tracker)]
     )
+    state.newcomers.guess((15.0, 1.0), state.levels[0].total)
+    state.step = 3
     packed = pack(state)
     again = unpack(packed, CELLS).levels[0].tracker
     for own, back in zip(tracker.estimates(9), again.estimates(9), strict=True):
         np.testing.assert_array_equal(own, back)
-    for name in ("values", "variances", "steps", "fits"):
-        damaged = {**packed.arrays, f"state/levels/0/tracker/{name}": np.zeros((1, 2))}
+    tracked = ("values", "variances", "steps", "fits")
+    for name in (*(f"levels/0/tracker/{name}" for name in tracked), "newcomers/rates"):
+        damaged = {**packed.arrays, f"state/{name}": np.zeros(2)}
         with pytest.raises(StoreDamagedError):
             unpack(replace(packed, arrays=damaged), CELLS)
 

@@ -8,9 +8,8 @@ from census_stays import Stay, batches
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpstream.core.privacy import Randomness
-from dpstream.core.privacy.unit import Record
-from dpstream.core.schema.domain import Domain
+from dpstream.core.privacy import Randomness, Record
+from dpstream.core.schema import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.census import Census
 from dpstream.families.census.signal import agreement, nearest_distribution

@@ -12,13 +12,12 @@ from census_stays import TINY, Stay, batches, releases, scheduled
 
 from dpstream.core.contracts import ExpectedTable, NoisyCounts
 from dpstream.core.privacy import Event, PureDP, Randomness
-from dpstream.core.schema import Boolean, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Boolean, Domain, Schema
 from dpstream.core.tables import EncodedBatch, KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
 from dpstream.families.census import Census, CensusPlan, bookkeeping, totals_filter
 from dpstream.families.census.census_report import counted_total, largest_variance
 from dpstream.families.census.census_state import CensusState
-from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, blend
+from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate, expected_stay
 from dpstream.mechanisms import AIM, AIMPlan
 from dpstream.stream.release.estimates import Published, learnt_at
 from dpstream.stream.release.flow_kinds import PresentFlows
@@ -119,21 +118,19 @@ def test_what_a_wrong_guess_took_off_comes_back(monkeypatch: pytest.MonkeyPatch)
         assert (level.stay > 40.0) != control
 
 
-def test_the_rate_of_newcomers_is_found() -> None:
-    rate, generator = NewcomersRate(), np.random.default_rng(5)
-    assert rate.rate is None
-    assert rate.present(0.1, 2) == (0.0, math.inf)
-    rate.guess(1000.0)  # ten times too many
-    for _ in range(80):
-        rate.add((generator.poisson(180.0) + generator.laplace(0.0, 5.0), 50.0), 0.1, 2)
-    assert rate.rate is not None
-    assert rate.rate * -math.expm1(-0.2) / 0.1 == pytest.approx(180.0, rel=0.1)
+def test_newcomers_say_how_long_records_stay() -> None:
+    """90 of 1,800 records come in a step: a stay of 20 steps, guessed ten times too long; no departure is counted.
 
-
-def test_values_are_joined_by_precision_and_exact_ones_are_taken() -> None:
-    assert blend((10.0, 4.0), (20.0, 4.0)) == (15.0, 2.0)
-    assert blend((10.0, 0.0), (20.0, 4.0)) == (10.0, 0.0)
-    assert blend((10.0, 4.0), (20.0, math.inf)) == (10.0, 4.0)
+    Control: censuses two steps apart and a table of unknown size say how many come, and not how long they stay."""
+    for control in (False, True):
+        bank, rate, generator = LevelTotal.fresh(200.0), NewcomersRate(), np.random.default_rng(5)
+        rate.guess((100.0, 1e8) if control else (1800.0, 2500.0), bank)
+        for number in range(80):
+            steps = 2 if control else 2 + number % 20
+            came = generator.poisson(90.0 * expected_stay(1.0 / 20.0, steps))
+            rate.add((came + generator.laplace(0.0, 5.0), 50.0), bank, steps)
+        assert rate.expected(bank, 2)[0] == pytest.approx(90.0 * expected_stay(1.0 / 20.0, 2), rel=0.1)
+        assert (bank.stay == pytest.approx(20.0, rel=0.2)) != control
 
 
 @pytest.mark.parametrize("turnover", ["none", 30])

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import Budget, DiscreteLaplace, PureDP, Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.growing import Counts, Database, OwnMechanism, SmallDB
 from dpstream_lab.conformance import check_black_box

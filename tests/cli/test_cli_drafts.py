@@ -385,6 +385,23 @@ def test_bounds_are_weighed_for_the_owner_and_one_read_off_the_data_is_said_to_b
     days = [f"{year}-03-0{n},p{person},a" for year in (2025, 2026) for person in range(40) for n in (1, 2, 3)]
     days += [f"2026-05-{n},p40,b" for n in range(11, 21)]
     (tmp_path / "data" / "days.csv").write_text("\n".join(["day,person,zip", *days, ""]))
+    yearly = make(
+        tmp_path / "years",
+        1,
+        user_column='"person"',
+        every='"month"',
+        start='"2025-01-01"',
+        end='"2026-12-31"',
+    )
+    replace(yearly, 'name = "test"', 'name = "test"\nunit = "user"\nmax_events = 2\nper = "year"')
+    replace(yearly, 'time_column = "step"', 'time_column = "day"')
+    rows = [f"{row},true,x" for row in days]
+    (tmp_path / "years" / "data" / "001.csv").write_text("\n".join(["day,person,zip,paid,kind", *rows, ""]))
+    assert hints(yearly)[:2] == [
+        "a bound of 2 (this file) leaves out 35.2 % of the events, at 2 times the noise",
+        "a bound of 3 (90th percentile of users in a period (year), 95th percentile of users in a period (year)) "
+        "leaves out 2.8 % of the events, at 3 times the noise",
+    ], "not of a life"
     said.clear()
     text = draft_config(tmp_path / "data" / "days.csv", "day", name="n", mechanism="pooled", tell=said.append)
     assert said[-2] == (

@@ -15,7 +15,7 @@ from dpstream.cli import shared
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.io.sinks import read_catalogue
 from dpstream.io.sinks import read_table as read
-from dpstream.io.sources.source_options import SourceOptions
+from dpstream.io.sources import SourceOptions
 from dpstream.project import Config
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+import re
 import sys
 from itertools import product
 from pathlib import Path
@@ -22,8 +23,7 @@ from dpstream.project import Config, describe, taken_steps
 from dpstream.project.planning import smallest_budget
 from dpstream.project.statement import statement
 from dpstream.project.status import ledger_facts, status_facts
-from dpstream.stream import Account, Limit
-from dpstream.stream.ledger.reading import read_ledger
+from dpstream.stream import Account, Limit, read_ledger
 
 STREAM = 'unit = "user"\nmax_events = 3'
 SOURCE = DEFAULTS["source"].replace("end = 9", "end = 2") + '\nop_column = "op"\nuser_column = "person"'
@@ -71,8 +71,12 @@ def test_a_user_is_protected_in_each_period(tmp_path: Path) -> None:
     year = written(tmp_path, stream=f'{STREAM}\nper = "year"', source=source).unit.per
     assert [step for step in range(1, 106) if ends(year, step)] == [52, 104], "the year of a week's last day"
     assert (release.manifest["unit"]["per"], release.manifest["unit"]["period"]) == ("1 step", "steps 2 to 2")
-    spends = ledger_facts(config, read_ledger(config.state_dir))["spends"]
-    assert [spend["unit_period"] for spend in spends] == ["steps 1 to 1", "steps 2 to 2"]
+    ledger = ledger_facts(config, read_ledger(config.state_dir))
+    assert [spend["unit_period"] for spend in ledger["spends"]] == ["steps 1 to 1", "steps 2 to 2"]
+    assert "with records in 1, 5, 10 periods" in ledger["lives"]
+    assert re.search(
+        "a user's period +spent .*\n.*\n +1 .* steps 1 to 1 ", dpstream("ledger", "show", config.path).stdout
+    )
     assert describe(config)["errors_are_about"].endswith("so its late steps hold fewer records.")
     with pytest.raises(ConfigError, match=r"per was \"1 step\" and is \"2 steps\""):
         written(tmp_path, stream=f'{STREAM}\nper = "2 steps"').open_stream()

@@ -17,11 +17,10 @@ from small_configs import KEYED, PUBLIC, load
 from dpstream.core.contracts import StepPeriods
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy import Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
-from dpstream.project import Config
-from dpstream.project.planning import describe
+from dpstream.project import Config, describe
 from dpstream.stream.identity import require_same_plan
 
 DOMAIN = Domain(("a", "b", "c"), (3, 4, 5))

@@ -9,15 +9,15 @@ import pytest
 
 from dpstream.core.contracts import ExpectedTable, NoisyCounts, marginal_query
 from dpstream.core.contracts.expectations import Change
-from dpstream.core.privacy.noise import DiscreteLaplace
-from dpstream.core.schema.domain import Domain
+from dpstream.core.privacy import DiscreteLaplace
+from dpstream.core.schema import Domain
 from dpstream.tools.errors.contract import Guess
-from dpstream.tools.errors.foreseen_tables import foreseen_changes
 from dpstream.tools.errors.invented_tables import (
     Grouping,
     changes_of,
     correlated_columns,
     departures_of,
+    foreseen_changes,
     imagined_changes,
     like_records,
     uniform_columns,

@@ -23,7 +23,7 @@ from small_configs import rewrite
 import dpstream as dp
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import Randomness
-from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.schema import parse_predicate
 from dpstream.core.tables import EncodedBatch
 from dpstream.io.sinks import read_manifest
 from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedErrors, simulated_errors, unseen

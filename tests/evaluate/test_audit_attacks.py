@@ -14,7 +14,7 @@ from small_configs import rewrite
 from dpstream.core.contracts import marginal_query
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, PureDP, Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import count_marginals
 from dpstream.project import Config
 from dpstream.tools.audit import attack, configured, samplers_audit

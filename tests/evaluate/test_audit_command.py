@@ -13,8 +13,8 @@ from small_configs import rewrite
 
 from dpstream.cli.audit import part_progress
 from dpstream.core.errors import ConfigError
-from dpstream.tools.audit import AuditFinding, audit_file
-from dpstream.tools.audit.audit_page import AuditReport, prepare_folder
+from dpstream.tools.audit import AuditFinding, AuditReport, audit_file
+from dpstream.tools.audit.audit_page import prepare_folder
 from dpstream.tools.simulate import simulate
 from dpstream_lab.audits import AUDITS
 

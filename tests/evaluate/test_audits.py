@@ -29,7 +29,7 @@ from dpstream.core.counters import (
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, PureDP, Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import (
     BBScheduler,

@@ -177,13 +177,18 @@ OPEN = COLUMNS.replace('values = ["a", "b", "c", "d", "e"]', 'values = "discover
 DISCOVERS = {
     "pattern": OPEN.format('pattern = ["[0-9]{5}"]'),
     "delta": OPEN.format("") + '[discovery]\ndelta = "1e-9"\n',
+    "beside": OPEN.format("") + '[discovery]\ndelta = "1e-9"\n[prior]\nfile = "prior.csv"\npublic = true\n',
 }
 
 
 @pytest.mark.parametrize("how", DISCOVERS)
 def test_values_that_are_discovered_pass_the_door(tmp_path, monkeypatch, how):
     """With a pattern noise of texts that nobody holds, too; without that a text that passes shows who held it."""
-    loaded = Config.load(make(tmp_path, steps=4, mechanism='name = "pooled"\n', columns=DISCOVERS[how]))
+    path = make(tmp_path, steps=4, mechanism='name = "pooled"\n', columns=DISCOVERS[how])
+    (tmp_path / "prior.csv").write_text("paid,kind\n" + "true,x\nfalse,y\n" * 50)
+    if how == "beside":  # a season and a public table of other columns move no amount
+        rewrite(path, 'name = "test"', 'name = "test"\nseason = 3')
+    loaded = Config.load(path)
     found = findings(loaded)
     assert accused(found) == []
     assert sum("only texts that somebody holds" in one.subject for one in found) == (how == "pattern")

@@ -25,7 +25,7 @@ from dpstream.tools.evaluate.contract import (
     write_result_files,
 )
 from dpstream.tools.family_tools import tool_for, tool_of
-from dpstream.tools.report.assembly import FamilyPage
+from dpstream.tools.report import FamilyPage
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch
 from dpstream.tools.evaluate import METRICS, TrueTable, churn, cramers_v, total_variation, workload_errors
 from dpstream.tools.families.points.transport import assignment, grid_distance, line, sampled, w1

@@ -16,8 +16,8 @@ from cli_stream import dpstream, make
 from report_pages import Page, classifier, simulated
 from small_configs import PUBLIC, rewrite, write_config, write_rows
 
-from dpstream.tools.audit.audit_page import AuditReport, audit_html
-from dpstream.tools.audit.finding import AuditFinding
+from dpstream.tools.audit import AuditFinding, AuditReport
+from dpstream.tools.audit.audit_page import audit_html
 from dpstream.tools.report import write_report
 
 pytestmark = pytest.mark.skipif(PROGRAM is None, reason="no Chromium on this machine")

@@ -18,8 +18,8 @@ from dpstream.stream import measured_counts, public_release
 from dpstream.stream.measured_counts import Compared, compared, headlines, published_counts
 from dpstream.stream.public_release import PublicRelease
 from dpstream.tools.evaluate.run_folder import released_codes
-from dpstream.tools.folder.page import page_facts
-from dpstream.tools.report import collect, time_page, write_report
+from dpstream.tools.folder.explaining import page_facts
+from dpstream.tools.report import table_page, time_page, write_report
 
 PLACES = ["north", "south", "east"]
 PERIODS = 5
@@ -131,7 +131,7 @@ def test_nothing_is_the_difference_of_two_tables(
 ) -> None:
     """The section is made without a table, and the page reads the last one only."""
     read = list[int]()
-    monkeypatch.setattr(collect, "released_codes", lambda schema, place, step: read.append(step) or whole)
+    monkeypatch.setattr(table_page, "released_codes", lambda schema, place, step: read.append(step) or whole)
     whole = released_codes(released_schema(release.folder, release.manifest()), release.folder, 10)
     monkeypatch.setattr(public_release, "read_table", None)
     again = Page(write_report(release.folder, Path(release.folder) / "page.html"))

@@ -17,6 +17,9 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     "core/paths.py": {
         "a key file that others may read is accepted": (".st_mode) & 0o077 or", ".st_mode) & 0o007 or"),
     },
+    "core/showing.py": {
+        "a label ends the script that holds it": ('for sign in "<>&":', 'for sign in "&":'),
+    },
     "core/counters/intervals.py": {
         "the tick that ends a block spends the whole budget again": (" if size == 1 else _HALF)", ")"),
         "closed partitions: the ticks inside the last block use a third too much": (
@@ -484,7 +487,6 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
     },
     "tools/report/markup.py": {
         "a value of the table becomes markup": ("autoescape=True,", "autoescape=False,"),
-        "a label ends the script that holds it": ('for sign in "<>&":', 'for sign in "&":'),
     },
 }
 #: Folder or file below ``src/dpstream`` -> nearest tests, below ``tests``, the fastest first; the longest name counts.
@@ -502,6 +504,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         "streams/test_discovery.py",
     ),
     "core/schema": ("schema/test_schema_table.py", "schema", "streams/test_stream.py"),
+    "core/showing.py": ("evaluate/test_report_browser.py", "evaluate"),
     "core/tables": ("tables", "streams/test_contribution.py", "streams/test_discovery.py", "tabular"),
     "core/tables/keyed_reading.py": ("streams/test_keyed.py", "sources/test_keyed_shapes.py", "streams"),
     "core/tables/undiscovered.py": ("streams/test_census_discovery.py", "streams/test_discovery.py"),

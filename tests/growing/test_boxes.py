@@ -29,8 +29,8 @@ ONE = Workload.all_k_way(Domain(("a",), (3,)), 1)
 BUDGETS: list[Budget] = [PureDP(Fraction(3, 2)), ZCDP(Fraction(1, 4))]
 
 
-def database(codes: NDArray[np.int32], workload: Workload) -> Database:
-    return Database(len(codes), tuple(count_marginals(codes, workload.domain, workload.cliques)))
+def database(codes: NDArray[np.int32], reads: Workload | Counts) -> Database:
+    return Database(len(codes), tuple(count_marginals(codes, reads.domain, reads.cliques)))
 
 
 def records(t: int, seed: int = 0) -> NDArray[np.int32]:
@@ -49,7 +49,7 @@ def test_a_release_answers_and_is_drawn_from(box: BlackBox[Any], budget: Budget)
     report = check_black_box(box, runs=100)
     assert report.passed, str(report)
     codes = records(4000)
-    released = box.run(budget, database(codes, PAIRS), Randomness.seeded(1)).released
+    released = box.run(budget, database(codes, box.reads), Randomness.seeded(1)).released
     query = LinearQuery((0, 1), np.array([0, 0, 0, 0, 0, 1.0]))
     truth = np.mean((codes[:, 0] == 1) & (codes[:, 1] == 2))
     answer = float(query.weights @ released.shares([query.clique])[0])
@@ -69,16 +69,37 @@ def test_where_nothing_is_left_to_select_all_of_the_budget_measures(budget: Budg
     assert measure.times == (1 if isinstance(budget, PureDP) else 3)
     full = MWEMPGM(k=3, max_cells=8).calibrate(PAIRS, budget, Event("replace"))
     assert [part.name for part in full.parts()] == ["select", "measure"]
-    run = MWEMPGMBox(PAIRS).run(budget, database(records(500), PAIRS), Randomness.seeded("all"))
+    run = MWEMPGMBox(PAIRS, MWEMPGM(k=3)).run(budget, database(records(500), PAIRS), Randomness.seeded("all"))
     assert not any("chosen" in output.query for output in run.outputs)
     assert [output.noise for output in run.outputs] == [noise for _, noise in plan._noises]
+
+
+def test_few_cells_are_measured_together_where_answers_have_less_noise() -> None:
+    """360 cells, 20 times those of a pair: under pure DP four pairs with half of the budget have 64 times the variance
+    of the whole as a histogram, under zCDP 8 times. The mean error halves. Control: with ``k``, all is as before."""
+    domain, generator, far = Domain(tuple("abcd"), (3, 4, 5, 6)), np.random.default_rng(4), list[float]()
+    pairs = Workload.all_k_way(domain, 2)
+    cells = generator.choice(360, 1000, p=generator.dirichlet(np.full(360, 0.1)))
+    codes = np.column_stack(np.unravel_index(cells, domain.sizes)).astype(np.int32)
+    for recipe in (MWEMPGM(), MWEMPGM(k=4)):
+        box, errors = MWEMPGMBox(pairs, recipe), list[float]()
+        for seed, budget in itertools.product(range(5), (PureDP.of("1/2"), ZCDP(Fraction(1, 100)))):
+            made = box.run(budget, database(codes, box.reads), Randomness.seeded(f"{seed}"))
+            together = [one.clique for one in made.measured] == [(0, 1, 2, 3)]
+            assert together == (isinstance(budget, PureDP) and recipe.k is None)
+            if isinstance(budget, PureDP):
+                moved = box.following(made, ModelTable(Model.uniform(domain, 1.0))).shares(pairs.cliques)
+                true = count_marginals(codes, domain, pairs.cliques)
+                errors += [float(np.abs(x - y / 1000).sum()) for x, y in zip(moved, true, strict=True)]
+        far.append(float(np.mean(errors)))
+    assert far[0] < 0.6 * far[1]
 
 
 @pytest.mark.parametrize("budget", BUDGETS, ids=["pure", "zcdp"])
 def test_a_release_moves_by_what_is_signal(budget: Budget) -> None:
     """Noise moves hardly anything: what a run gives by itself is far worse than the uniform table, the control. What a
     run does not measure stays. (No chance: the noise is seeded.)"""
-    data, box = database(records(1000), PAIRS), MWEMPGMBox(PAIRS)
+    data, box = database(records(1000), PAIRS), MWEMPGMBox(PAIRS, MWEMPGM(k=3))
     uniform = ModelTable(Model.uniform(DOMAIN, 1.0))
 
     def far(table: ModelTable) -> float:

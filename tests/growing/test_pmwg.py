@@ -16,7 +16,7 @@ from pmwg_cases import CELLS, DOMAIN, Arrived, Asker, Drawing, asker, plan, quer
 
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, LimitError, UnitError
 from dpstream.core.privacy import AnyNoise, DiscreteLaplace, Event, PureDP, Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.families.growing import PMWG, LinearQuery, PMWGPlan
 from dpstream.families.growing.pmwg_facts import WEIGHT_BITS, hard_limit, matched
 from dpstream.families.growing.pmwg_noise import XI_BITS, RootNoise, published_noise

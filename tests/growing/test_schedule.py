@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.privacy import ZCDP, Budget, PureDP
+from dpstream.families.growing import PowerLaw
 from dpstream.families.growing.run_schedule import Growth, Improvement, Schedule, down, promised
-from dpstream.families.growing.tables import PowerLaw
 
 GAMMAS = [Fraction(1, 1000), Fraction(1, 20), Fraction(123, 1000), Fraction(1, 2), Fraction(999, 1000)]
 #: What a rounded amount may lose.

@@ -375,7 +375,7 @@ def test_a_typical_word_follows_from_the_share() -> None:
 
 
 def test_bounds_call_nothing_unfit() -> None:
-    from dpstream.core.contracts.expectations import MarginalError
+    from dpstream.core.contracts import MarginalError
     from dpstream.stream.release.verdicts import EXACT, PREDICTED, only_good_news, verdicts_from
 
     errors = (MarginalError(("a",), 4, 1.0), MarginalError(("a", "b"), 9, 9.0))

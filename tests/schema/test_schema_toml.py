@@ -13,8 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, DataError, InputError, SchemaError
-from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
-from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema, parse_predicate
 from dpstream.project.schema_file import read_schema, write_schema
 from dpstream.stream.release.manifest import descriptor
 

@@ -25,8 +25,7 @@ from second_place import contents
 from dpstream.core import threads
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
 from dpstream.core.privacy import Randomness
-from dpstream.core.schema import Categorical, Integer, Schema
-from dpstream.core.schema.code_blocks import CodeBlocks
+from dpstream.core.schema import Categorical, CodeBlocks, Integer, Schema
 from dpstream.core.schema.encoded_table import EncodedTable
 from dpstream.core.tables import BatchAccess, MultisetHash, ReadRequest, count_marginals, counting
 from dpstream.io.sources import SourceOptions, UnreadableError, counted_file, formats

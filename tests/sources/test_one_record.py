@@ -27,7 +27,7 @@ from dpstream.core import threads
 from dpstream.core.errors import DataError
 from dpstream.core.schema import Boolean, Categorical, Date, DateTime, Integer, Real, Schema
 from dpstream.io.sources import SourceOptions, formats
-from dpstream.io.sources.json_records import cells, parse_record
+from dpstream.io.sources.formats import cells, parse_record
 
 BINS = {"other": "none of them", "missing": "nothing there"}
 SCHEMA = Schema(

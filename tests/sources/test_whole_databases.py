@@ -220,7 +220,7 @@ def test_what_is_published_of_a_database_that_is_read_whole() -> None:
         asked = SourceOptions.parse({**server, **given, "query": "SELECT * FROM t"})
         table = SourceOptions.parse({**server, **given, "table": "t"})
         assert any("the query decides" in fact for fact in asked.declared_public())
-        assert any("in a row of its own" in fact for fact in table.declared_public())
+        assert any("rows that no other record shares" in fact for fact in table.declared_public())
         assert not any(
             "rows are only added" in fact for fact in asked.declared_public() + table.declared_public()
         )

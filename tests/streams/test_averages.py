@@ -15,8 +15,7 @@ import dpstream as dp
 from dpstream.cli.main import main
 from dpstream.core.contracts import NoisyCounts, marginal_query
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Randomness
-from dpstream.core.privacy.noise import DiscreteLaplace, Noise
+from dpstream.core.privacy import DiscreteLaplace, Noise, Randomness
 from dpstream.project.schema_file import read_schema, write_schema
 from dpstream.stream.release.averages import Average, Numbers
 from dpstream.stream.release.estimates import Published

@@ -20,13 +20,11 @@ from fault_harness import sql
 from toy_stream import start
 
 import dpstream as dp
-from dpstream.core.contracts import PrivateBatch
+from dpstream.core.contracts import PrivateBatch, PublicPrior
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, Record, User
-from dpstream.core.schema import Boolean, Categorical, Schema
-from dpstream.core.schema.discrete import Found
-from dpstream.core.tables import KeyedBatch, PresentTable, Workload
-from dpstream.core.tables.access import ReadRequest
+from dpstream.core.schema import Boolean, Categorical, Found, Schema
+from dpstream.core.tables import KeyedBatch, PresentTable, ReadRequest, Workload
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.core.tables.undiscovered import PresentTexts
 from dpstream.families.census import Census, CensusPlan
@@ -234,6 +232,31 @@ def many(last: str = "") -> dict[str, Stay]:
     return stays
 
 
+def prior_of(columns: tuple[int, ...]) -> PublicPrior:
+    """A public table whose paid records are as many as here."""
+    codes = np.array([[0, 0], [1, 0]], np.int32)[:, list(columns)]
+    return PublicPrior(SCHEMA.domain, columns, codes, np.array([200.0, 700.0]), {"sha256": ""})
+
+
+def test_a_prior_of_other_columns_goes_on_when_values_enter(tmp_path: Path) -> None:
+    plan, stays = plan_of("8", prior=prior_of((0,))), many()
+    for step in range(1, 12):
+        with opened(tmp_path, step, plan) as stream:
+            stream.step(events(stays, step), f"b{step}")
+            state = plan.unpack_state(stream._store.state())
+    assert state.seen is not None
+    release, labels = dp.read(tmp_path / "releases"), stream._schema["kind"].labels()
+    assert "v2" in labels
+    assert state.seen.cells.workload.domain.sizes == (2, len(labels))
+    table = release.table(11)
+    present = [value for stay in stays.values() if (value := at(stay, 11)) is not None]
+    for column, value, many_there in (
+        ("kind", "v2", present.count("v2")),
+        ("paid", False, present.count("v1")),
+    ):
+        assert 0.6 < table.column(column).to_pylist().count(value) / many_there < 1.6, column
+
+
 def files(home: Path) -> dict[str, bytes]:
     paths = (home / "releases").rglob("*")
     return {str(path.relative_to(home)): path.read_bytes() for path in paths if path.is_file()}
@@ -329,8 +352,8 @@ def test_neither_stops_nor_names_of_what_is_rare_change_a_release(
 def test_what_cannot_be_discovered_is_refused() -> None:
     with pytest.raises(UnitError, match="a census cannot protect the unit 'user'"):
         plan_of(unit=User(3))
-    with pytest.raises(ConfigError, match="values cannot be discovered beside a prior"):
-        plan_of(prior=cast(Any, SimpleNamespace(domain=SCHEMA.domain, facts={}, shares=())))
+    with pytest.raises(ConfigError, match="the prior has the column 'kind', whose values are discovered"):
+        plan_of(prior=prior_of((0, 1)))
     replaced = plan_of(unit=Record("replace"))
     assert replaced.discovery is not None
     assert replaced.discovery.unit == Event("replace")

@@ -17,13 +17,15 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from discovering import OPEN, Exactly, discovering, frame
+from discovering import OPEN, Exactly, batch, discovering, frame
 from toy_stream import start
 
 import dpstream as dp
+from dpstream.core.contracts import PublicPrior
 from dpstream.core.errors import BudgetError, ConfigError, SchemaError, StepError, StoreDamagedError
 from dpstream.core.privacy import Randomness, User
-from dpstream.core.schema import Boolean
+from dpstream.core.schema import Boolean, Schema
+from dpstream.core.schema.constraints import Constraints, Derived
 from dpstream.core.tables import Workload
 from dpstream.core.tables.undiscovered import Undiscovered
 from dpstream.families.tabular import DPStabs
@@ -376,6 +378,9 @@ def test_mechanisms_whose_counts_cannot_grow_refuse(tmp_path: Path) -> None:
         opened(tmp_path, plan)
     with pytest.raises(SchemaError, match="reads the column 'kind', whose values are discovered"):
         OPEN.with_levels("tree", ["group", "kind"], {"group": ["a"] * 3, "kind": ["v1", "other", "missing"]})
+    follows = Constraints(derived=(Derived(OPEN.columns[1], ("paid",), (0, 0)),))
+    with pytest.raises(SchemaError, match="reads the column 'kind', whose values are discovered"):
+        Schema(OPEN.columns[:1], constraints=follows)
 
 
 def test_a_stream_that_discovers_begins_with_no_table(tmp_path: Path) -> None:
@@ -388,12 +393,25 @@ def test_a_stream_that_discovers_begins_with_no_table(tmp_path: Path) -> None:
         plan_facts(plan, OPEN, "test", None, (), {})
 
 
-def test_what_follows_cells_from_the_beginning_is_refused() -> None:
-    recipe = discovering(1).recipe
-    column = OpenColumn("kind", 1, ("v1", "other"))
-    beside = replace(recipe, discovery=Discovery((column,), delta=Fraction(1, 10**9)))
-    with pytest.raises(ConfigError, match="cannot be discovered beside a season"):
-        replace(beside, season=Fraction(12))
+def test_new_values_have_their_share_at_once_beside_a_season_and_a_prior(tmp_path: Path) -> None:
+    """Between the border at which they enter and the next one, where no number of their own is known."""
+    codes = np.array([[0], [1]], np.int32)
+    prior = PublicPrior(OPEN.domain, (0,), codes, np.array([700.0, 300.0]), {"sha256": ""})
+    for beside in ({}, {"season": Fraction(12), "prior": prior}):
+        plan = discovering(17, least=10, **beside)
+        assert [plan.epochs.after(step) for step in (15, 17)] == [17, 19]
+        home = tmp_path / str(len(beside))
+        with opened(home, plan) as stream:
+            for step in range(1, 19):
+                stream.step(batch(step), f"b{step}")
+        release = dp.read(home / "releases")
+        found = release.manifest(17)["discovered"]["kind"]
+        share = next(one["noisy_count"] for one in found if one["value"] == "v2") / 17
+        # Half of what a step let expect, and twice that: rows are drawn.
+        assert share / 2 < release.table(18).column("kind").to_pylist().count("v2") < 2 * share
+    recipe = plan.recipe
+    with pytest.raises(ConfigError, match="the prior has the column 'kind', whose values are discovered"):
+        replace(recipe, prior=replace(prior, columns=(0, 1), codes=np.repeat(codes, 2, axis=1)))
 
 
 def test_a_stand_in_for_the_law_is_not_private() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dpstream.core.contracts.expectations import MarginalError
+from dpstream.core.contracts import MarginalError
 from dpstream.io.sinks.simulated_errors import t_factor
 from dpstream.stream.release.fitness import fitness_of_step, unfit_rows, unfit_table
 from dpstream.stream.release.verdicts import MODELLED, PREDICTED, is_unfit, verdicts_from

@@ -19,9 +19,7 @@ import dpstream as dp
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.counters import counter_by_name
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Noisy, PureDP, Randomness
-from dpstream.core.privacy.law import NoiseSum
-from dpstream.core.privacy.unit import Event, Record
+from dpstream.core.privacy import Event, NoiseSum, Noisy, PureDP, Randomness, Record
 from dpstream.core.tables import Workload
 from dpstream.families.census import Census
 from dpstream.stream.release.estimates import Estimate, Flowing, Missing, Published

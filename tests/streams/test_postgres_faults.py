@@ -15,9 +15,9 @@ from postgres_server import Cluster
 from toy_stream import SCHEMA, ToyPlan, batch, run, start
 
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError, StoreLockedError
-from dpstream.stream import StateKey, StatePermissionWarning, open_stream, read_status
+from dpstream.stream import PostgresServer, StateKey, StatePermissionWarning, open_stream, read_status
 from dpstream.stream.inspection import check_store
-from dpstream.stream.store.postgres import PostgresBackend, PostgresDatabase, PostgresServer
+from dpstream.stream.store.postgres import PostgresBackend, PostgresDatabase
 from dpstream.stream.store.upkeep import rekey_store
 
 

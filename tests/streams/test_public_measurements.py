@@ -27,8 +27,7 @@ from dpstream.core.errors import ConfigError, LimitError, SchemaError, StoreDama
 from dpstream.core.privacy import ZCDP, CubeNoise, PureDP, Randomness, noise_for_bounded
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, WeightedSum
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, noise_for
-from dpstream.core.schema import Boolean, Categorical, Schema
-from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.schema import Boolean, Categorical, Schema, parse_predicate
 from dpstream.core.tables import EncodedBatch, EncodedReports, Workload
 from dpstream.families.panel import PanelCumulative, PanelWindow
 from dpstream.families.tabular import Baseline, Pooled

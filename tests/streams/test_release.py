@@ -19,8 +19,7 @@ from toy_stream import SCHEMA, ToyPlan, batch
 
 from dpstream.core.contracts import CellEstimate, Measured, Packed, SyntheticTable
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy import DiscreteLaplace, Event
-from dpstream.core.privacy.law import NoiseSum
+from dpstream.core.privacy import DiscreteLaplace, Event, NoiseSum
 from dpstream.core.schema import Boolean, Categorical, Clique, Date, DateTime, Domain, Integer, Real, Schema
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.core.tables import Workload

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, LimitError
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Clique, Domain
 from dpstream.core.tables import HASH_KEY_BYTES, EncodedBatch, MultisetHash, count_marginals
 from dpstream.core.tables import counting as counting_module
 

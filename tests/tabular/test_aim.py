@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.mechanisms import AIM
 from dpstream.mechanisms.aim import AIMPlan, Candidates

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.graphical import tree_cells
 from dpstream.core.privacy import Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.pooled_estimates import move_to_columns

@@ -11,7 +11,7 @@ import pytest
 from dpstream.core.contracts import StepPeriods
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, User
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.schema.pattern import Pattern
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled

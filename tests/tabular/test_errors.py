@@ -22,8 +22,7 @@ from dpstream.core.counters import PURE_COUNTER_NAMES, CalibratedCounter, counte
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import Measurement, tree_cells
-from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, Randomness, approximate_to_zcdp
-from dpstream.core.privacy.law import NoiseSum
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, NoiseSum, Randomness, approximate_to_zcdp
 from dpstream.core.schema import Domain
 from dpstream.core.tables import count_marginals
 from dpstream.families.tabular import Baseline, DPStabs, Pooled, dpstabs_facts

@@ -6,7 +6,7 @@ import numpy as np
 from door_runs import drawn_and_published
 
 from dpstream.core.privacy import Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 

@@ -10,10 +10,8 @@ import pytest
 from small_batches import drawn_batches
 
 from dpstream.core.contracts import ExpectedTable, NoisyCounts
-from dpstream.core.privacy import Event, HistogramsNoise, PureDP, Randomness
-from dpstream.core.privacy.joint import HistogramCells
-from dpstream.core.privacy.law import WeightedSum
-from dpstream.core.schema.domain import Domain
+from dpstream.core.privacy import Event, HistogramCells, HistogramsNoise, PureDP, Randomness, WeightedSum
+from dpstream.core.schema import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled
 from dpstream.mechanisms import MWEMPGM

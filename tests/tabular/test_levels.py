@@ -12,8 +12,7 @@ import pytest
 import dpstream
 from dpstream.core.contracts import StepPeriods
 from dpstream.core.errors import ConfigError, DpstreamError, SchemaError
-from dpstream.core.privacy import Event, PureDP, Randomness, User
-from dpstream.core.privacy.budget import ZCDP
+from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, User
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.schema.levels import Lines
 from dpstream.core.tables import EncodedBatch, Workload

@@ -10,7 +10,7 @@ from small_batches import drawn_batches
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.counters import counter_by_name
 from dpstream.core.privacy import ZCDP, CubeNoise, Event, PureDP, Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.stream.templates import words

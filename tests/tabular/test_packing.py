@@ -15,7 +15,7 @@ from small_batches import same, stored
 from dpstream.core.contracts import UNPACKED, pack_fields, unpack_fields
 from dpstream.core.errors import StoreDamagedError, StoreFormatError
 from dpstream.core.graphical import Model
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 
 
 @dataclass

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from dpstream.core.contracts import ExpectedTable, StepPeriods, ends
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness, User
-from dpstream.core.schema import Categorical, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Categorical, Domain, Schema
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled_book import EPOCHS, Epochs, Number

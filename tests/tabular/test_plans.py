@@ -15,7 +15,7 @@ from dpstream.core.counters import TreeCounter, best
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError, UnitError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy import Event, Individual, PureDP, Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
 from dpstream.families.tabular.baseline import remove_nearest

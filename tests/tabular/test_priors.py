@@ -12,7 +12,7 @@ from door_runs import stream_loss
 from dpstream.core.contracts import PublicPrior
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled
 from dpstream.families.tabular.pooled_run import Runner

@@ -12,7 +12,7 @@ import pytest
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement
 from dpstream.core.privacy import PureDP, Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import Workload
 from dpstream.families.tabular import Pooled, PooledPlan
 from dpstream.families.tabular.pooled import PooledState

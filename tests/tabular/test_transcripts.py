@@ -19,7 +19,7 @@ from small_batches import drawn_codes
 from dpstream.core.counters import SimpleCounter
 from dpstream.core.privacy import Event, PureDP, Randomness, User
 from dpstream.core.privacy.unit import CUT_SHARE
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.core.tables.contribution import admit, read_owners
 from dpstream.families.tabular import Baseline, DPStabs, DPStabsPlan

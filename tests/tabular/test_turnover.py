@@ -12,7 +12,7 @@ import pytest
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Event, Randomness
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, Pooled
 from dpstream.families.tabular.pooled_book import clear_part, growth_error

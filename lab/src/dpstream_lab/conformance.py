@@ -18,11 +18,7 @@ from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.counters import CalibratedCounter, Counter, CounterState, LinearMap
 from dpstream.core.counters.counter import MAX_INCREMENT, FactoredCounter, check_count
 from dpstream.core.errors import ConfigError, DpstreamError, HorizonError
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.joint import AnyNoise
-from dpstream.core.privacy.noise import Noise
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import AnyNoise, Budget, Event, Noise, PureDP, Randomness
 from dpstream.core.tables import count_marginals
 from dpstream.families.growing import BlackBox, Counts, Database
 from dpstream.families.growing.tables import AnyTable

@@ -15,10 +15,7 @@ from dpstream.core.counters import CalibratedCounter
 from dpstream.core.counters.counter import FactoredCounter, check_count
 from dpstream.core.errors import ConfigError
 from dpstream.core.foreign import from_extra
-from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.joint import AnyNoise
-from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy import AnyNoise, DiscreteGaussian, DiscreteLaplace, Noise, PureDP, Randomness
 from dpstream.core.privacy.unit import NeighbourRelation
 
 _MAX_TICKS = 2048

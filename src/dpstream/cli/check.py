@@ -209,8 +209,7 @@ class DataCheck:
                 what = f"cannot be used as {self._ids}s: {error.what}"
                 yield Problem(self._column, "user", what, str(error.allowed))
             else:
-                if self.hints.bound is not None:
-                    self.hints.events.update([*inserted.to_pylist(), *deleted.to_pylist()])
+                self.hints.count(entry.step, [*inserted.to_pylist(), *deleted.to_pylist()])
                 yield from () if self._people is None else self._people.problems(inserted)
 
     def _follow(self, keyed: KeyedCheck, entry: StepInput, place: str) -> None:
@@ -241,7 +240,9 @@ class Hints:
 
         self._config, self.bound = config, bound_of(config.unit)
         self._tables: list[Any] = []
-        self.events = Counter[bytes]()
+        self._per = getattr(config.unit, "per", None)
+        #: How many each user has; of each period by itself, where the bound counts anew.
+        self._events = Counter[tuple[int, bytes]]()
         self._left = _HINT_ROWS
         self._step = 0
         self._rows: dict[int, int] = {}
@@ -256,6 +257,12 @@ class Hints:
             self._tables.append(table.slice(0, self._left))
             self._left -= table.num_rows
 
+    def count(self, step: int, ids: list[bytes]) -> None:
+        """Take a step's ids of users, where their events are bounded."""
+        if self.bound is not None:
+            period = 0 if self._per is None else self._per.number(step)
+            self._events.update((period, one) for one in ids)
+
     def sentences(self, *, private: bool) -> list[str]:
         """What to look at, one sentence each; what only the records say where ``private`` sentences may be shown."""
         hints = [*self._operations(), *self._ends_within()]
@@ -263,7 +270,8 @@ class Hints:
             return hints
         from dpstream.project.contribution_bounds import bound_sentences
 
-        bounds = bound_sentences(self.events.values(), self.bound)
+        whose = "users" if self._per is None else f"users in a period ({self._per.name})"
+        bounds = bound_sentences(self._events.values(), self.bound, whose)
         return [*hints, *self._identifiers(), *self._cut_off(), *bounds]
 
     def _operations(self) -> list[str]:

@@ -8,6 +8,7 @@ goes through here (or through ``durable``, which asks here) before it is opened 
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import math
 import os
@@ -36,6 +37,11 @@ _KINDS = (
     (stat.S_ISBLK, "a device"),
     (stat.S_ISSOCK, "a socket"),
 )
+
+
+def sha256_hex(data: bytes) -> str:
+    """The SHA-256 of some bytes, as every file and message of the program writes it."""
+    return hashlib.sha256(data).hexdigest()
 
 
 def check_local(text: object) -> None:

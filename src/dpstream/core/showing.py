@@ -7,9 +7,13 @@ and a URL under a misspelt key stands in the message about that key.
 from __future__ import annotations
 
 import html
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 #: Control characters but tab and newline, marks of direction, separators of lines, halves of characters.
 _UNSEEN = re.compile(
@@ -72,6 +76,36 @@ def notebook_page(
 
 def _escaped(value: Any) -> str:
     return "" if value is None else html.escape(shown(str(value)))
+
+
+def templates(package: str | None = None, folder: str = "templates", **options: Any) -> Environment:
+    """Templates of a package, as all of them are read: a fact that is not given is an error, and lines of statements
+    leave no line behind.
+
+    Args:
+        options: of Jinja2, beside these.
+    """
+    import jinja2
+
+    return jinja2.Environment(
+        loader=None if package is None else jinja2.PackageLoader(package, folder),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        **options,
+    )
+
+
+def script_json(value: Any) -> str:
+    """JSON that may stand inside ``<script>``: no sign in it can end the element or open a comment.
+
+    >>> print(script_json(["</script><!--", "ü"]))
+    ["\\u003c/script\\u003e\\u003c!--","\\u00fc"]
+    """
+    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
+    for sign in "<>&":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
 
 
 class ShownStream:

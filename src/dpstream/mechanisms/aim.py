@@ -19,11 +19,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_whole, option
 from dpstream.core.errors import LimitError
 from dpstream.core.graphical import Model, TreeSizes, tree_cells
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import Budget, Event, HistogramsNoise, Noise, PureDP, Randomness, noise_for
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.mechanisms import options

@@ -9,8 +9,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.core.counters import CalibratedCounter, Choice
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
+from dpstream.core.privacy import DiscreteGaussian, DiscreteLaplace, HistogramsNoise, Noise
 from dpstream.core.tables import Workload
 from dpstream.mechanisms.headlines import headline_words
 

@@ -10,13 +10,12 @@ from functools import cached_property
 from itertools import islice
 from typing import Any
 
-from dpstream.core.contracts import Part, check_share, check_whole
+from dpstream.core.contracts import Part, PublicPrior, check_share, check_whole
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Budget, EventUnit, exact_amount
 from dpstream.core.privacy.discovery import Threshold
 from dpstream.core.privacy.entries import Entry, delta_of_periods
-from dpstream.core.schema.discrete import Categorical, Found
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Categorical, Clique, Domain, Found
 from dpstream.core.schema.pattern import Pattern
 from dpstream.mechanisms.discovery import Rule
 from dpstream.mechanisms.grown_tables import room_of
@@ -88,14 +87,12 @@ class Discovery:
     def _without(self) -> list[OpenColumn]:
         return [column for column in self.columns if column.pattern is None]
 
-    def check(self, domain: Domain, **beside: Any) -> None:
-        """ConfigError: a column that the domain lacks, or something beside that follows fixed cells."""
+    def check(self, domain: Domain, prior: PublicPrior | None) -> None:
+        """ConfigError: a column that the domain lacks, or that a prior has: its shares would be of fixed cells."""
         for column in self.columns:
-            domain.index(column.name)
-        for name, value in beside.items():
-            if value is not None:
-                what = f"values cannot be discovered beside a {name}"
-                raise ConfigError(what, where="[discovery]", allowed=f"no {name}, or a list of values")
+            if domain.index(column.name) in (() if prior is None else prior.columns):
+                what = f"the prior has the column {column.name!r}, whose values are discovered"
+                raise ConfigError(what, where="[prior]", allowed="a prior without it, or a list of values")
 
     def up_to(self, steps: int) -> Discovery:
         """The same with epochs of so many steps at most."""

@@ -17,11 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.graphical import Measurement, Model, estimate_total, fit
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy import Budget, Event, HistogramsNoise, PureDP, Randomness
 from dpstream.core.privacy.select import ExponentialMechanism, PermuteAndFlip, Selection, selection_epsilon
-from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.mechanisms.joint_groups import noise_of
 from dpstream.mechanisms.run_outputs import MIN_VARIANCE, RunOutput, measurements_of

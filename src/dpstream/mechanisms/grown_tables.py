@@ -10,11 +10,8 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.graphical import Model, tree_cells
-from dpstream.core.graphical.junction_tree import junction_tree
-from dpstream.core.schema.column import MAX_CODES
-from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.graphical import Model, junction_tree, tree_cells
+from dpstream.core.schema import MAX_CODES, Clique, Domain, Found
 from dpstream.core.tables import Workload
 
 Plan = TypeVar("Plan")
@@ -57,7 +54,8 @@ def grown_plan(plan: Plan, found: Mapping[str, Sequence[Found]], *kept: str) -> 
     if not any(more.values()):
         return plan
     workload = grown_workload(own.recipe.workload, more, own.recipe.max_cells)
-    made = replace(own.recipe, workload=workload).calibrate(own.budget, own.unit, own.horizon)
+    prior = own.recipe.prior and replace(own.recipe.prior, domain=workload.domain)
+    made = replace(own.recipe, workload=workload, prior=prior).calibrate(own.budget, own.unit, own.horizon)
     grown: Plan = replace(
         made, many_found=many, **{name: getattr(own, name) for name in ("discovery", *kept)}
     )
@@ -109,6 +107,16 @@ def shares_of_other(
     part = float(model.with_total(1.0).marginal((column,))[other])
     shares = np.array([float(one.count) for one in new]) / max(part * records, 1.0)
     return np.asarray(shares * min(1.0, (1.0 - _LEAST_OTHER) / max(float(shares.sum()), 1e-9)))
+
+
+def split_other(
+    table: NDArray[np.floating], axis: int, other: int, shares: NDArray[np.float64]
+) -> NDArray[np.floating]:
+    """A table whose ``other`` gives these shares to new values, at the end of an axis."""
+    ahead = np.moveaxis(table, axis, -1).copy()
+    more = ahead[..., other : other + 1] * shares
+    ahead[..., other] *= 1.0 - float(shares.sum())
+    return np.moveaxis(np.concatenate([ahead, more], axis=-1), -1, axis)
 
 
 def grown_model(

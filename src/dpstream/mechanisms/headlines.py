@@ -9,8 +9,7 @@ from typing import Any
 from dpstream.core.contracts import HEADLINE_SHARE, Headline, Periods, check_share
 from dpstream.core.errors import ConfigError, DpstreamError, LimitError
 from dpstream.core.graphical import tree_cells
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import Noise
+from dpstream.core.privacy import HistogramsNoise, Noise
 from dpstream.core.schema.domain import Clique, Domain, Fold
 from dpstream.core.tables import Workload
 

@@ -13,10 +13,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import Budget, Event, HistogramsNoise, Noise, PureDP, noise_for
 
 # Which histograms have less noise in one joint draw than apart. Public: it follows from their sizes only.
 

@@ -16,11 +16,7 @@ import numpy as np
 from dpstream.core.contracts import Events, Part, PrivateBatch, check_share, check_words, option
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement, Model, tree_cells
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import Budget, Event, HistogramsNoise, Noise, PureDP, Randomness, noise_for
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.mechanisms import options

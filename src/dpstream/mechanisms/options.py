@@ -11,6 +11,7 @@ from dpstream.core import counters
 from dpstream.core.contracts import Option, PublicPrior, RecipeContext, SectionReader, located, shown
 from dpstream.core.contracts.recipe_options import COUNT, NUMBER, TEXTS
 from dpstream.core.tables import Workload
+from dpstream.core.tables.workload import WORKLOADS
 from dpstream.mechanisms.discovery_plan import Discovery
 from dpstream.mechanisms.headlines import HEADLINE_OPTIONS, headline_options
 from dpstream.mechanisms.limits import DEFAULT_ROUNDS, default_rounds
@@ -63,10 +64,8 @@ def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
 
 
 WORKLOAD = Option(
-    'all-1-way, all-2-way, ..., or a list such as [{columns = ["zip", "rent"], weight = '
-    '"1/2"}, {pairs_with = ["rent"], weight = 2}, "all-1-way"]',
-    "The marginals to preserve. `pairs_with`: all pairs with one of these. A marginal listed by itself keeps its "
-    "weight.",
+    WORKLOADS,
+    "The marginals to preserve. A marginal listed by itself keeps its weight.",
     "readers look mostly at pairs",
     "all-2-way",
     read=_workload,

@@ -10,9 +10,7 @@ import numpy as np
 
 from dpstream.core.contracts import Counted, NoisyCounts, marginal_query
 from dpstream.core.graphical import Measurement
-from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
-from dpstream.core.privacy.noise import Noise
-from dpstream.core.privacy.randomness import Noisy
+from dpstream.core.privacy import AnyNoise, HistogramsNoise, Noise, Noisy
 from dpstream.core.schema.domain import Clique, Domain
 
 #: The smallest variance that fits use: at huge budgets the noise's own is below what floating point can weigh.

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import StepPeriods, StreamPlan, ends, option, shown
+from dpstream.core.contracts import StartTable, StepPeriods, StreamPlan, ends, option, shown
 from dpstream.core.contracts.recipe_options import TEXT
 from dpstream.core.errors import (
     ConfigError,
@@ -32,9 +32,7 @@ from dpstream.core.errors import (
     did_you_mean,
 )
 from dpstream.core.privacy import InsertedRecord, Record, User
-from dpstream.core.schema import Schema
-from dpstream.core.schema.column import Column
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Clique, Column, Domain, Schema
 from dpstream.core.tables import count_marginals
 from dpstream.project.reader import Section, exact_number
 from dpstream.stream.identity import require_same_unit, whose_unit
@@ -44,12 +42,12 @@ from dpstream.stream.release.released_verdicts import number_of_records
 from dpstream.stream.stream import broken_border
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import StartTable
     from dpstream.io.sources.source_options import SourceOptions
 
 
 #: New label -> share; the shares add up to 1, exactly.
 Shares = dict[str, Fraction]
+_EQUAL = "equal names mean equal columns"
 _SHARES = 'a label, a list of labels (even shares), or exact shares such as {A = "0.6", B = "0.4"}'
 
 
@@ -106,8 +104,8 @@ class BaseOptions:
 
     place: str = "[base]"
     releases: Path = option(
-        allowed="the folder of the earlier stream's releases, relative to this file",
-        meaning="Read once, at the start.",
+        allowed="a folder, relative to this file",
+        meaning="The earlier stream's releases; read once, at the start.",
         place="folder",
     )
     step: int | None = option(
@@ -119,10 +117,10 @@ class BaseOptions:
     )
     rename: dict[str, str] = option(
         read=partial(_table, "rename", _text),
-        allowed='columns of this schema with their names there, such as {postcode = "zip"}',
+        allowed='columns with their names there, such as {postcode = "zip"}',
         shown="none",
         meaning="Columns with another name before.",
-        reason="equal names mean equal columns",
+        reason=_EQUAL,
         fragment={"type": "object", "additionalProperties": TEXT},
     )
     map: dict[str, dict[str, Shares]] = option(
@@ -130,7 +128,7 @@ class BaseOptions:
         allowed=f'old labels, each with {_SHARES}; "null" is the null of a column with other and missing',
         shown="equal labels",
         meaning="`[base.map.COLUMN]`: old values or bins to rename, merge or split.",
-        reason="equal names mean equal columns",
+        reason=_EQUAL,
         fragment={"type": "object"},
     )
     fill: dict[str, Shares] = option(
@@ -138,7 +136,7 @@ class BaseOptions:
         allowed=f"for a column: {_SHARES}",
         shown="none",
         meaning="What old records get in a new column.",
-        reason="equal names mean equal columns",
+        reason=_EQUAL,
         fragment={"type": "object"},
     )
     drop: tuple[str, ...] = option(
@@ -150,8 +148,9 @@ class BaseOptions:
     )
     config: Path | None = option(
         None,
-        allowed="the earlier stream's configuration file, relative to this one",
-        meaning="Where `dpstream evaluate` finds the earlier private records. All its steps must be published before.",
+        allowed="a file, relative to this one",
+        meaning="The earlier stream's configuration file: leads `dpstream evaluate` to its private records. All its "
+        "steps must be published before.",
         reason="only evaluations need it",
     )
 
@@ -220,8 +219,8 @@ def column_rules(options: BaseOptions, old: Schema, new: Schema) -> tuple[Column
     Errors:
         ConfigError: a label or a column that goes nowhere, a rule about something that is not there.
     """
-    options.require("drop", "the predecessor has no column", options.drop, old.names)
-    options.require("rename", "the predecessor has no column", options.rename.values(), old.names)
+    for key, names in (("drop", options.drop), ("rename", options.rename.values())):
+        options.require(key, "the predecessor has no column", names, old.names)
     for key in ("rename", "map", "fill"):
         options.require(key, "the schema has no column", getattr(options, key), new.names)
     used = {options.rename.get(name, name) for name in new.names}
@@ -540,15 +539,16 @@ def base_facts(
     apart = per is not None and ends(per, 0)
     if isinstance(per, StepPeriods):
         apart = ends(per, predecessor.step)
+    both = ""
     if isinstance(plan.unit, InsertedRecord):
-        why = "a record's key may come on both sides of the border, and each stream counts it once"
+        both, counts = "a record's key", "counts it once"
     elif isinstance(plan.unit, User) and not apart:
-        what = "a user's events" if per is None else f"a user's events of one period ({per.name})"
-        why = f"{what} may lie on both sides of the border, and each stream has its own bound on them"
+        period = "" if per is None else f" of one period ({per.name})"
+        both, counts = f"a user's events{period}", "has its own bound on them"
     elif isinstance(plan.unit, Record):
-        why = (
-            "a record's stay may lie on both sides of the border, and each stream charges what it sees of it"
-        )
+        both, counts = "a record's stay", "charges what it sees of it"
+    if both:
+        why = f"{both} may lie on both sides of the border, and each stream {counts}"
     elif starts is not None and earlier is not None and (earlier["rule"] == "sum" or before):
         starts, why = None, "not every border between the earlier streams is shown to hold"
     elif starts is not None and earlier is not None and before is None:

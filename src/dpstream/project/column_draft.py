@@ -19,11 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import DataError
-from dpstream.core.schema import arrow
-from dpstream.core.schema.column import Column
+from dpstream.core.schema import Boolean, Categorical, Column, Integer, Ordered, Real, arrow
 from dpstream.core.schema.dates import Date, DateTime, read_date, read_time
-from dpstream.core.schema.discrete import Boolean, Categorical
-from dpstream.core.schema.numeric import Integer, Ordered, Real
 from dpstream.project.schema_file import toml_key, toml_value
 
 #: Rows that are looked at.
@@ -478,7 +475,9 @@ def schema_facts(
 
     Guarantee: none. The text is private until confirmed.
     """
-    columns = [_column_facts(name, guess, ALL in public or name in public) for name, guess in guesses.items()]
+    columns = [
+        _column_facts(name, guess, ALL in public or name in public, bins) for name, guess in guesses.items()
+    ]
     items = [
         f"that {column['key']} is left out"
         if column["reason"]
@@ -492,7 +491,7 @@ def schema_facts(
         "read_off": f"{'; '.join(items) or 'nothing else'}.",
         "pairs": pairs,
         "discovers": discovers,
-        "listed": any("values" in column["open"] for column in columns),
+        "listed": any("values" in column["open"] or column["reason"] for column in columns),
         "bins": bins,
         "bounds_only": bounds_only,
         "edges_from": any("outside" in column["spec"] for column in columns),
@@ -511,19 +510,23 @@ def edge_sentences(guesses: Mapping[str, Guess], public: Collection[str]) -> lis
     return [*found, outside] if found else []
 
 
-def _column_facts(name: str, guess: Guess, public: bool) -> dict[str, Any]:
+def _column_facts(name: str, guess: Guess, public: bool, bins: bool) -> dict[str, Any]:
     spec = {} if guess.column is None else guess.column.spec()
     open_keys = [] if public else [key for key in spec if key in _OPEN]
     spec |= dict.fromkeys(open_keys, FILL_IN)
     if open_keys and "every" in spec:
         spec["every"] = _LENGTH
+    if "values" in open_keys:  # labels that keep clear of values would say which values there are
+        spec |= {key: key for key in ("other", "missing") if key in spec}
+    # Without bins for all columns, one for nulls says that there are some.
+    read_off = {*_READ_OFF, *(() if bins else ("missing",)), *(() if open_keys else ("every",))}
     return {
         "name": name,
         "key": toml_key(name),
         "reason": guess.reason,
         "spec": spec,
         "open": open_keys,
-        "read_off": [key for key in spec if key in _READ_OFF and key not in open_keys],
+        "read_off": [key for key in spec if key in read_off and key not in open_keys],
         "ordered": isinstance(guess.column, Ordered),
     }
 

@@ -48,14 +48,13 @@ from dpstream.project.sections import (
     read_unit,
     sections_of,
 )
-from dpstream.stream import PostgresServer, StateKey
+from dpstream.stream import PostgresServer, StateKey, Stream
 from dpstream.stream.arguments import check_places
 from dpstream.stream.declared import bound_of
 
 if TYPE_CHECKING:
     from dpstream.io.sinks import Publisher
     from dpstream.io.sources import Source
-    from dpstream.stream import Stream
     from dpstream.stream.predecessor_cost import Base
 
 

@@ -19,9 +19,8 @@ from typing import Any
 from dpstream.core.contracts import Family, Key, Limits, RecipeContext
 from dpstream.core.contracts.recipe_options import keys_of_recipes
 from dpstream.core.errors import ConfigError, LimitError, SchemaError, counted
-from dpstream.core.privacy import ZCDP, PureDP
+from dpstream.core.privacy import ZCDP, PureDP, parse_unit
 from dpstream.core.privacy.convert import best_guess
-from dpstream.core.privacy.unit import parse_unit
 from dpstream.core.schema import Schema, arrow
 from dpstream.families.registry import DEFAULT_MECHANISM, family_of, mechanisms_with
 from dpstream.io.sources.calendar import EVERY, period_grid
@@ -527,15 +526,9 @@ def _steps(table: Any, time_column: str | None, keyed: Recognised | None) -> dic
         return {"every": "files"}
     late = {"late": "error"}
     _require_times(time_column, table.column(time_column))
-    smallest = _smallest_number(table.column(time_column))
-    if smallest is not None:
-        first: Any = 1
-        last = Drafted(why="the last step, a number")
-        if (keyed is not None and keyed.shape == "stays") or smallest != 1:
-            first = Drafted(
-                why="the public first number (step 1), such as a year; never read it off the data"
-            )
-            last = Drafted(why="the last number that is over; move it on later")
+    if _holds_numbers(table.column(time_column)):
+        first = Drafted(why="the public first number (step 1): 1, or a year; never read it off the data")
+        last = Drafted(why="the last number that is over; move it on later")
         return {"time_column": time_column, "start": first, "end": last} | late
     offsets = {"offsets": True} if _have_offsets(table.column(time_column)) else {}
     return {"time_column": time_column, "every": "week"} | offsets | _days() | late
@@ -562,19 +555,16 @@ def _days() -> dict[str, Any]:
     }
 
 
-def _smallest_number(column: Any) -> int | None:
-    """The smallest one of a time column that can hold step numbers only; None where it holds days. Whole numbers are
-    never days."""
+def _holds_numbers(column: Any) -> bool:
+    """Whether a time column can hold step numbers only. Whole numbers are never days."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
     if is_text(column):
-        if not pc.all(pc.match_substring_regex(column, r"^\s*-?\d{1,18}\s*$")).as_py():
-            return None
-        column = pc.cast(pc.utf8_trim_whitespace(column), pa.int64())
-    return int(pc.min(column).as_py() or 0) if pa.types.is_integer(column.type) else None
+        return bool(pc.all(pc.match_substring_regex(column, r"^\s*-?\d{1,18}\s*$")).as_py())
+    return bool(pa.types.is_integer(column.type))
 
 
 def _have_offsets(column: Any) -> bool:

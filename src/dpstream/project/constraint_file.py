@@ -12,11 +12,10 @@ import numpy as np
 
 from dpstream.core.errors import ConfigError, SchemaError
 from dpstream.core.paths import read_text
-from dpstream.core.schema.column import Column
+from dpstream.core.schema import Column, parse_predicate
 from dpstream.core.schema.constraints import Constraints, Derived, Excluded, Rules, check_cells
 from dpstream.core.schema.domain import pack_mask
 from dpstream.core.schema.levels import Lines, digest_of_lines
-from dpstream.core.schema.predicate import parse_predicate
 from dpstream.core.schema.schema import Schema, unknown_key
 
 _KEYS = ("allowed", "derived", "forbidden", "violations")

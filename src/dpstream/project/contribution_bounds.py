@@ -13,11 +13,11 @@ PERCENTILES = (90, 95, 99)
 _OUTSIDE = 'a bound read off these lines is outside the guarantee: write max_events_from = "data"'
 
 
-def bound_sentences(events: Iterable[int], chosen: int | None = None) -> list[str]:
+def bound_sentences(events: Iterable[int], chosen: int | None = None, whose: str = "users") -> list[str]:
     """What bounds at percentiles of users leave out, and what noise they cost; empty without users. Private.
 
     Args:
-        events: how many events each user has.
+        events: how many events each user has, or ``whose`` events they are.
         chosen: another bound, of the file.
 
     A bound of m divides the budget of each event by m (pure) or m^2 (zCDP): in both cases noise is m times as wide.
@@ -28,7 +28,7 @@ def bound_sentences(events: Iterable[int], chosen: int | None = None) -> list[st
     names = {chosen: ["this file"]} if chosen is not None else {}
     for percent in PERCENTILES:
         bound = ascending[math.ceil(len(ascending) * percent / 100) - 1]
-        names.setdefault(bound, []).append(f"{percent}th percentile of users")
+        names.setdefault(bound, []).append(f"{percent}th percentile of {whose}")
     sentences = [_leaves_out(bound, ascending, ", ".join(which)) for bound, which in sorted(names.items())]
     return [*sentences, _OUTSIDE]
 

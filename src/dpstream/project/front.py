@@ -11,8 +11,7 @@ from typing import Any
 
 from dpstream.core.contracts import Family, Limits
 from dpstream.core.errors import ConfigError, SchemaError, UnitError, did_you_mean
-from dpstream.core.privacy import Event, Individual, Randomness, Record, Unit, User, handled_as
-from dpstream.core.privacy.budget import Amount
+from dpstream.core.privacy import Amount, Event, Individual, Randomness, Record, Unit, User, handled_as
 from dpstream.core.schema import Schema
 from dpstream.core.tables import Workload
 from dpstream.families.registry import families

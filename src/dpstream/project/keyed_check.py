@@ -14,8 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import UnconfirmedError
-from dpstream.core.tables import KeyedBatch, PresentTable, Snapshot
-from dpstream.core.tables.access import ReadRequest
+from dpstream.core.tables import KeyedBatch, PresentTable, ReadRequest, Snapshot
 from dpstream.core.tables.contribution import as_ids
 from dpstream.core.tables.keyed_reading import read_keyed
 from dpstream.stream.admission import Admission

@@ -98,7 +98,7 @@ class Recognised:
             why = "it looks like the key; at most one record at a time has each"
             keys["key_column"] = Drafted(self.key, why, CONFIRM)
         if self.shape in ("snapshots", "stays"):
-            keys["shape"] = self.shape
+            keys["shape"] = Drafted(self.shape, mark=CONFIRM)
         if self.operation is not None:
             keys["op_column"] = Drafted(self.operation, "its words are those of a change feed", CONFIRM)
         if self.updates:

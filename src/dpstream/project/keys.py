@@ -137,6 +137,7 @@ def _may_change(
     return section.columns("may_change") if section.has("may_change") else None
 
 
+_WHOLE = "a whole number from 1"
 #: Reads an exact delta: that of the guarantee, and that of discovery.
 _DELTA = _amount("delta", partial(exact_amount, where="delta"))
 
@@ -171,7 +172,6 @@ class StreamKeys:
     )
     unit: UnitName | None = option(
         None,
-        allowed="event, event-replace, user, record, record-replace, individual, individual-replace",
         shown="event; record with census; individual with panels",
         meaning="Who is protected: a record at one step (`event`), a user id's records (`user`), a keyed record's "
         "whole stay (`record`), a panel's person (`individual`). `-replace`: the values only, numbers are public.",
@@ -180,8 +180,8 @@ class StreamKeys:
     total: Literal["private", "public"] | None = option(
         None,
         shown="private",
-        meaning="`public`: every step's number of records is declared public. The unit becomes its `-replace` form; "
-        "the noise doubles.",
+        meaning="`public`: every step's number of records is public. The unit becomes its `-replace` form; the noise "
+        "doubles.",
         reason="sizes are about people, too",
     )
     season: str | int | None = option(
@@ -215,9 +215,9 @@ class StreamKeys:
     )
     per: str | None = option(
         None,
-        allowed='"month", "quarter", "year" (with a calendar), or a number of steps such as "12 steps"',
-        meaning="Protects what a user does in one such period; max_events counts anew. Records in k periods lose "
-        "k epsilon (k^2 rho), and more than k delta (see `plan`).",
+        allowed='"month", "quarter", "year" (with a calendar), or steps such as "12 steps"',
+        meaning="Protects what a user does in one such period; max_events counts anew. k periods lose k epsilon "
+        "(k^2 rho), and more than k delta.",
         reason="the stream's whole life",
         shown="none",
         fragment={**TEXT, "pattern": "^(month|quarter|year|[1-9][0-9]{0,5} steps?)$"},
@@ -232,7 +232,7 @@ class StreamKeys:
         CUT_SHARE,
         allowed="an exact number from 0 to less than 1, with unit = user",
         meaning="Share of the budget for the published number of users beyond max_events; 0: none.",
-        reason="a user counts once, so that a little does",
+        reason="a little is enough",
         read=_cut_share,
         fragment=NUMBER,
     )
@@ -244,14 +244,14 @@ class ExpectKeys:
 
     size: int | None = option(
         None,
-        allowed="a whole number from 1, such as 100, 300, 1000",
+        allowed=_WHOLE,
         shown="10 times records_per_step, or 1000",
         meaning="About how many records the table holds (panel: people; growing table: at the horizon).",
         reason="a factor of three costs cells 4 to 15 %",
     )
     records_per_step: int | None = option(
         None,
-        allowed="a whole number from 1, such as 100, 300, 1000",
+        allowed=_WHOLE,
         shown="a tenth of size",
         meaning="About how many records come in a step; not for panels.",
         reason="it says how long records stay",
@@ -293,7 +293,7 @@ class BudgetKeys:
     )
     delta: Fraction | None = option(
         None,
-        allowed='an exact number between 0 and 1, such as "1e-9", together with epsilon',
+        allowed='a number such as "1e-9", with epsilon',
         meaning="Makes the guarantee (epsilon, delta).",
         reason="without delta the guarantee has no exception",
         read=_DELTA,
@@ -320,8 +320,8 @@ class Accuracy:
 
     headline: Headline = option(
         (),
-        allowed='a list of columns, groups of columns and levels such as ["zip", ["zip", "cause"], "place.region"], '
-        'with name = "pooled" or "census" (no levels)',
+        allowed='columns, groups and levels, such as ["zip", ["zip", "cause"], "place.region"]; with pooled, or '
+        "census (no levels)",
         meaning="Marginals measured once a period (a census: each time), with exact errors. Levels of a tree share its "
         "part.",
         reason="each takes budget from the others",
@@ -335,8 +335,7 @@ class Accuracy:
     )
     periods: str | None = option(
         None,
-        allowed='"week", "month", "quarter" or "year" where the source has a calendar; a number of steps such as '
-        '"13 steps"; with name = "pooled"',
+        allowed='"week", "month", "quarter", "year" (with a calendar), or steps such as "13 steps"; with pooled',
         meaning="Headlines are measured at the end of each; with a calendar the number of records every month.",
         reason="the shortest of month, quarter and year with mean counts above two standard errors by [expect]; "
         '"quarter" without [expect], each step without a calendar',
@@ -367,8 +366,8 @@ class Accuracy:
     )
     simulate_seconds: int = option(
         600,
-        allowed="a whole number from 1, with simulate",
-        meaning="CPU seconds after which no further run begins; at least two are done.",
+        allowed=_WHOLE,
+        meaning="With simulate: CPU seconds after which no further run begins; at least two are done.",
         reason="steps wait for them",
         needs=("simulate",),
     )
@@ -379,14 +378,14 @@ class PriorKeys:
     """``[prior]``."""
 
     file: Path = option(
-        allowed='a .csv, .parquet or .ndjson file relative to this one, with name = "pooled" or "census"',
+        allowed="a .csv, .parquet or .ndjson file relative to this one; with pooled or census",
         meaning="The public table, in the schema's columns and values. Its hash is pinned.",
     )
     weight: str | None = option(
         None,
-        allowed="a column of numbers from 0 that is not in the schema",
+        allowed="a column outside the schema",
         shown="every row is one record",
-        meaning="The column that says how many records a row stands for.",
+        meaning="How many records a row stands for, from 0.",
         reason="most public tables are lists of records",
     )
     public: bool = option(
@@ -540,7 +539,7 @@ class Output:
         )
 
 
-def _text_of_statement(allowed: str, meaning: str, pattern: str | None = None) -> Any:
+def _text_of_statement(meaning: str, allowed: str = "a text", pattern: str | None = None) -> Any:
     """A text that only the owner knows."""
     fragment = {**TEXT, **({} if pattern is None else {"pattern": pattern})}
     return option(None, allowed=allowed, meaning=meaning, reason="only the owner knows it", fragment=fragment)
@@ -551,41 +550,34 @@ class Publication:
     """``[statement]``."""
 
     title: str | None = _text_of_statement(
-        'a text, such as "Evictions"',
         "What the data set is called; by default the stream's name.",
     )
     description: str | None = _text_of_statement(
-        'a text, such as "Eviction notices of a city, weekly"',
         "What the data are about.",
     )
     publisher: str | None = _text_of_statement(
-        'a text, such as "Statistics office of Example"',
         "Who publishes the data.",
     )
     contact: str | None = _text_of_statement(
-        'a text, such as "data@example.org"',
         "Whom to ask.",
     )
     decided_by: str | None = _text_of_statement(
-        'a text, such as "Data protection board, 3 March 2026"',
         "Who decided on the budget, and when.",
     )
     reason: str | None = _text_of_statement(
-        'a text, such as "Counts of districts have to be right to 5 %"',
         "Why this budget and this unit.",
     )
     version: str | None = _text_of_statement(
-        'a text, such as "1.2"',
         "Version of the statement.",
     )
     license: str | None = _text_of_statement(
-        'an SPDX name such as "CC-BY-4.0", or an address in https://',
         "Licence of the data.",
+        'an SPDX name such as "CC-BY-4.0", or an address in https://',
         LICENSE,
     )
     url: str | None = _text_of_statement(
-        "an address in http://, https:// or mailto:",
         "Where the releases are.",
+        "an address in http://, https:// or mailto:",
         WEB_ADDRESS,
     )
 
@@ -597,7 +589,7 @@ class StateKeys:
     dir: Path = option(
         Path("state"),
         allowed="a folder outside of the output folder",
-        meaning="Where the secret state is kept (mode 0700); `--state` overrides it.",
+        meaning="The state's folder (mode 0700); `--state` overrides it.",
         reason="beside the configuration file",
         place="folder",
     )
@@ -611,8 +603,8 @@ class StateKeys:
     )
     url_env: str | None = option(
         None,
-        allowed="the name of an environment variable",
-        meaning="The variable that holds the database's URL.",
+        allowed="an environment variable",
+        meaning="Holds the database's URL.",
         reason="a file needs no server",
         read=partial(_given, "url_env", Section.variable),
     )
@@ -625,8 +617,8 @@ class StateKeys:
     )
     key_env: str | None = option(
         None,
-        allowed="the name of an environment variable",
-        meaning="The variable that holds the key.",
+        allowed="an environment variable",
+        meaning="Holds the key.",
         reason="file modes protect the state",
         read=partial(_given, "key_env", Section.variable),
     )

@@ -249,7 +249,7 @@ def smallest_budget(config: Config, wishes: Sequence[str], at: int | None) -> di
         "amount": name,
         "smallest": None if smallest is None else f"{float(Fraction(smallest)):g}",
         "largest_tried": f"{float(Fraction(amounts[-1])):g}",
-        "lives": "" if smallest is None else _WORDS.text("lives", lives=_lives(config, make(smallest))),
+        "lives": "" if smallest is None else lives_words(config, make(smallest)),
         "wishes": [
             {
                 "words": wish.words,
@@ -474,6 +474,11 @@ def promised(config: Config, plan: StreamPlan) -> dict[str, Any]:
     }
 
 
+def lives_words(config: Config, budget: Budget) -> str:
+    """What a budget for a period means for somebody with records in several; empty where a life is protected."""
+    return _WORDS.text("lives", lives=_lives(config, budget))
+
+
 def _lives(config: Config, budget: Budget) -> list[dict[str, Any]]:
     """What a user with records in several periods loses; empty where the whole life is protected."""
     per = config.unit.per if isinstance(config.unit, User) else None
@@ -595,7 +600,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "words": {
             "warning": words(plan, "warning"),
             "protects": words(plan, "protects"),
-            "lives": _WORDS.text("lives", lives=_lives(config, covered(plan.budget, base))),
+            "lives": lives_words(config, covered(plan.budget, base)),
             "stops": visible_stops(plan, config.schema(), config.source_options.pinned()),
             "not_protected": declared_public(
                 plan,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,20 +28,13 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.contracts.expectations import VARIES
 from dpstream.core.errors import ConfigError, DpstreamError
-from dpstream.core.privacy import Budget, Event, Individual, InsertedRecord, Record, Unit, User
-from dpstream.core.privacy.noise import noise_for
-from dpstream.core.schema import Categorical, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.privacy import Budget, Event, Individual, InsertedRecord, Record, Unit, User, noise_for
+from dpstream.core.schema import Categorical, Codes, Column, Domain, Schema
 from dpstream.io.sources.calendar import CalendarPeriods, DayPeriods, Grid, MonthPeriods
 from dpstream.mechanisms.discovery_plan import Discovery, OpenColumn
 from dpstream.mechanisms.headlines import headline_folds
 from dpstream.project.keys import Accuracy, DiscoveryKeys, ExpectKeys, PriorKeys
 from dpstream.project.reader import Section
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Column, Schema
-    from dpstream.core.schema.domain import Codes
-
 
 #: What is assumed of a table with keys of which its owner says nothing, and of one from which records leave.
 _SIZE, _STEPS = 1000, 10

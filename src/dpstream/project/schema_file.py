@@ -11,8 +11,7 @@ from typing import Any
 
 from dpstream.core.errors import ConfigError, SchemaError
 from dpstream.core.paths import read_text
-from dpstream.core.schema import Schema
-from dpstream.core.schema.constraints import Constraints
+from dpstream.core.schema import Constraints, Schema
 from dpstream.core.schema.numeric import number_text
 from dpstream.core.schema.schema import column_from, unknown_key
 from dpstream.project.constraint_file import read_constraints, read_levels

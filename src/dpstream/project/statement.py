@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urljoin
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.paths import parse_json
-from dpstream.core.privacy import PureDP, decimal_text, group
-from dpstream.core.privacy.unit import Individual
+from dpstream.core.paths import parse_json, sha256_hex
+from dpstream.core.privacy import Individual, PureDP, decimal_text, group
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table
 from dpstream.io.sinks.period_tables import has_periods
@@ -507,7 +505,7 @@ def _files(config: Config, newest: Newest, names: Iterable[str]) -> list[tuple[s
     step, stored = f"step-{int(newest.manifest['step']):06d}", newest.manifest["files"]
     found = [(n, _at(config, f"{step}/{n}"), stored[n].get("bytes"), str(stored[n]["sha256"])) for n in names]
     if newest.counts is not None:
-        digest = hashlib.sha256(newest.counts).hexdigest()
+        digest = sha256_hex(newest.counts)
         found.append((COUNTS, _at(config, COUNTS), len(newest.counts), digest))
     return found
 

@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.errors import ConfigError, InputError, StoreError, counted
 from dpstream.core.privacy import amount_words
 from dpstream.io.sources.source_keys import duration
+from dpstream.project.planning import lives_words
 from dpstream.stream.declared import told_records
 from dpstream.stream.inspection import StreamStatus, read_status
 from dpstream.stream.templates import Words
 
 if TYPE_CHECKING:
     from dpstream.io.sinks import Publisher
-    from dpstream.io.sources import Source
-    from dpstream.io.sources.source_options import SourceOptions
+    from dpstream.io.sources import Source, SourceOptions
     from dpstream.project.config import Config
     from dpstream.stream.ledger.reading import Ledger
 
@@ -206,6 +206,7 @@ def ledger_facts(config: Config, ledger: Ledger) -> dict[str, Any]:
         "mechanism": ledger.facts["mechanism"],
         "unit": unit,
         "protects": config.unit.describe() if unit == config.unit.name else unit,
+        "lives": lives_words(config, ledger.planned) if unit == config.unit.name else "",
         "planned": ledger.planned.as_dict(),
         "planned_words": amount_words(ledger.planned, exceptions),
         "total": str(ledger.total.amount),

@@ -6,14 +6,13 @@ guess; the token itself is shown once.
 
 from __future__ import annotations
 
-import hashlib
 import re
 import secrets
 from pathlib import Path
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
-from dpstream.core.paths import read_text
+from dpstream.core.paths import read_text, sha256_hex
 
 _LINE = re.compile(r"([0-9a-f]{64})(?:\s.*)?")
 
@@ -25,7 +24,7 @@ def new_token() -> str:
 
 def token_hash(token: str) -> str:
     """What is kept of a token."""
-    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest()
+    return sha256_hex(token.encode("utf-8", "surrogatepass"))
 
 
 def add_token(file: Path, note: str) -> str:

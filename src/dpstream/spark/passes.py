@@ -15,7 +15,7 @@ import secrets
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, DataError, LimitError, StoreDamagedError
 from dpstream.core.privacy.randomness import Exact
+from dpstream.core.schema import Clique, Domain, Schema
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem, problems_error
-from dpstream.core.tables import MultisetHash
+from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
 from dpstream.core.tables.access import (
     COUNTER,
     CounterFile,
@@ -36,7 +37,6 @@ from dpstream.core.tables.access import (
 from dpstream.core.tables.counter_files import Generation, damaged_files, missing_files, present_width
 from dpstream.core.tables.counting import count_plan
 from dpstream.core.tables.keyed_reading import refused_events, sorted_by_key
-from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.core.version import __version__
 from dpstream.io.sources.counted_file import CountedPasses, CountedView
 from dpstream.io.sources.file_opening import UnreadableError
@@ -62,10 +62,6 @@ from dpstream.spark.tasks import (
     Tally,
     joined,
 )
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Clique, Domain
 
 #: Counts that one pass may keep in each executor and in the driver (8 bytes each: 512 MiB).
 MAX_CELLS = 2**26

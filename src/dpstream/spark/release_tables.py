@@ -20,7 +20,6 @@ to be published, and never a second draw of noise; and a step that is held for a
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
@@ -33,7 +32,7 @@ from typing import Any
 from dpstream.core import durable
 from dpstream.core.contracts import Dealing
 from dpstream.core.errors import InputError, StoreDamagedError, StoreError
-from dpstream.core.paths import parse_json, read_bytes
+from dpstream.core.paths import parse_json, read_bytes, sha256_hex
 from dpstream.io.sinks.drawing import Drawing
 from dpstream.io.sinks.table_files import FileToStage, file_sha256
 from dpstream.io.sinks.target import Comparison, Differences, SinkKind, StepFiles, TakesTables, Target
@@ -186,7 +185,7 @@ class SparkTables(Target):
         listed = {str(one["name"]): one for one in facts["parts"]}
         same = (
             facts["stream_id"] == files.manifest["stream_id"]
-            and facts["manifest_sha256"] == hashlib.sha256(files.manifest_bytes).hexdigest()
+            and facts["manifest_sha256"] == sha256_hex(files.manifest_bytes)
             and names.keys() == listed.keys()
             and all(path.stat().st_size == listed[name]["bytes"] for name, path in names.items())
         )
@@ -223,7 +222,7 @@ def _entry(files: StepFiles, parts: list[Part]) -> bytes:
         "stream": files.manifest["stream"],
         "stream_id": files.manifest["stream_id"],
         "step": files.step,
-        "manifest_sha256": hashlib.sha256(files.manifest_bytes).hexdigest(),
+        "manifest_sha256": sha256_hex(files.manifest_bytes),
         "parts": [
             {"name": _file(one.part), "rows": one.rows, "bytes": one.bytes, "sha256": one.sha256}
             for one in parts

@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpstream.core.errors import ConfigError, DataError
-from dpstream.core.tables import KeyedBatch, KeyRules, Snapshot
-from dpstream.core.tables.access import BatchAccess, FrameKind, ReadRequest
+from dpstream.core.tables import BatchAccess, FrameKind, KeyedBatch, KeyRules, ReadRequest, Snapshot
 from dpstream.core.tables.contribution import id_problem, no_ids_of
 from dpstream.core.tables.counter_files import require_cipher
 from dpstream.io.sources.counted_file import CountedView
@@ -22,8 +21,7 @@ from dpstream.spark.sessions import require_protected, require_reading, shielded
 from dpstream.spark.tasks import EventColumns, Ids, KeyedColumns, Reading
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Problem, Schema
-    from dpstream.core.schema.domain import Clique
+    from dpstream.core.schema import Clique, Problem, Schema
 
 
 def batch(

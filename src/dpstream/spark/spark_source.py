@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
-from dpstream.core.contracts import option
+from dpstream.core.contracts import StreamPlan, option
 from dpstream.core.errors import DataError
 from dpstream.core.tables import KeyedBatch
 from dpstream.io.sources.calendar import Grid
@@ -34,9 +34,6 @@ from dpstream.spark.sessions import (
 from dpstream.spark.spark_batch import ORDERED, KeyedSparkBatch, SparkBatch, quoted, refuse_reading
 from dpstream.spark.staging import open_staged
 from dpstream.spark.tasks import EventColumns
-
-if TYPE_CHECKING:
-    from dpstream.core.contracts import StreamPlan
 
 _WHERE = "[source]"
 _FOLDER = re.compile(r"(parquet|orc|delta|staged)\.`([^`]+)`")

@@ -34,7 +34,7 @@ from dpstream.core.errors import DataError
 from dpstream.core.schema.arrow import valid_text
 from dpstream.core.schema.code_blocks import CodeBlocks
 from dpstream.core.schema.column import PROBLEM_KINDS, Problem
-from dpstream.core.tables import KeyedBatch, MultisetHash
+from dpstream.core.tables import HASH_KEY_BYTES, KeyedBatch, MultisetHash
 from dpstream.core.tables.access import COUNTER, CounterFile, CounterShards
 from dpstream.core.tables.contribution import (
     Words,
@@ -65,12 +65,10 @@ from dpstream.core.tables.keyed_reading import (
     refused_events,
     sorted_by_key,
 )
-from dpstream.core.tables.multiset_hash import HASH_KEY_BYTES
 from dpstream.core.tables.present_table import PresentTable, holds
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Clique, Domain
+    from dpstream.core.schema import Clique, Domain, Schema
     from dpstream.io.sources.operations import Operations
 
 #: The columns of a part, as Spark names types.

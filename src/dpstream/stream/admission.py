@@ -20,9 +20,7 @@ from dpstream.core.contracts import PrivateBatch, StreamPlan, ends
 from dpstream.core.contracts.plugins import Plugins
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.unit import Record, Unit, User
-from dpstream.core.schema import arrow
-from dpstream.core.schema.code_blocks import CodeBlocks
-from dpstream.core.schema.domain import Codes, Domain
+from dpstream.core.schema import CodeBlocks, Codes, Domain, Schema, arrow
 from dpstream.core.tables import (
     EncodedBatch,
     EncodedRecords,
@@ -52,7 +50,6 @@ from dpstream.io.sources.counted_file import CountedFile
 from dpstream.stream.store.summed_rows import PresentChange
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
     from dpstream.stream.store.store import Store
 
 

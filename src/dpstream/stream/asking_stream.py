@@ -29,6 +29,7 @@ from typing import Any
 
 from dpstream.core.contracts import AskedPlan, Packed, QuestionAnswer, QuestionsSoFar
 from dpstream.core.errors import StepError, StoreDamagedError
+from dpstream.core.paths import sha256_hex
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import canonical_json
 from dpstream.stream.store import container
@@ -80,7 +81,7 @@ def default_id(step: int, question: str) -> str:
     text = f"step {step}: {question}"
     if len(text) <= _MAX_ID and text.isprintable():
         return text
-    return f"step {step}: sha256 {hashlib.sha256(question.encode()).hexdigest()}"
+    return f"step {step}: sha256 {sha256_hex(question.encode())}"
 
 
 class AskingStream(Stream):

@@ -15,8 +15,7 @@ from typing import Any, Self
 import numpy as np
 
 from dpstream.core.contracts import StreamPlan
-from dpstream.core.privacy.law import NoiseSum
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy import NoiseSum, Randomness
 
 
 @dataclass(frozen=True, repr=False)

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import ConfigError, counted
 from dpstream.core.privacy.unit import InsertedRecord, Record, Unit, User
+from dpstream.core.schema import Schema
 from dpstream.core.schema.fine import FineColumn
 from dpstream.stream.templates import paragraphs, said
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
 
 
 def named_source(unit: Unit, source: Mapping[str, Any]) -> dict[str, Any]:

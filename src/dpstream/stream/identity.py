@@ -5,7 +5,6 @@ Trusted base: kernel (pins what the guarantee rests on).
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.counters import COUNTER_NAMES, counter_by_name
 from dpstream.core.errors import BudgetError, ConfigError, DpstreamError, UnitError
+from dpstream.core.paths import sha256_hex
 from dpstream.core.privacy.unit import Record, User
 from dpstream.stream.declared import declared_public, named_source
 
@@ -159,7 +159,7 @@ def spent_per_step(plan: StreamPlan) -> Fraction:
 
 def plan_hash(facts: dict[str, Any]) -> str:
     """SHA-256 of the canonical JSON; public."""
-    return "sha256:" + hashlib.sha256(canonical_json(facts)).hexdigest()
+    return "sha256:" + sha256_hex(canonical_json(facts))
 
 
 def require_same_plan(stored: dict[str, Any], given: dict[str, Any], where: str) -> None:

@@ -8,14 +8,13 @@ Trusted base: owner (checks private state without its lock).
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import StoreDamagedError
-from dpstream.core.paths import parse_json
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.io.sinks.publisher import Publisher, noticed, published_steps
 from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, Differences, step_name
 from dpstream.stream.ledger.account import Account
@@ -359,7 +358,7 @@ def _manifest_problems(db: StoreDatabase, ledger: Ledger) -> list[str]:
     problems = []
     for spend in ledger.spends:
         (data,) = db.execute("SELECT manifest FROM steps WHERE step = ?", (spend.step,)).fetchone()
-        if hashlib.sha256(data).hexdigest() != spend.manifest_sha256:
+        if sha256_hex(data) != spend.manifest_sha256:
             problems.append(f"the stored manifest of step {spend.step} differs from its hash")
         manifest = parse_json(data)
         facts = (

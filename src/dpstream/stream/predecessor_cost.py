@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dpstream.core.contracts import StartTable
-from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.core.privacy.convert import pure_to_zcdp
+from dpstream.core.privacy import ZCDP, Budget, PureDP, pure_to_zcdp
 from dpstream.stream.ledger.limit import budget_from_dict, compose
 
 Together = Literal["parallel", "sum"]

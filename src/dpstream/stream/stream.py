@@ -66,8 +66,7 @@ from dpstream.stream.store.summed_rows import ValueCounts
 
 if TYPE_CHECKING:
     from dpstream.core.privacy.budget import Budget
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.discrete import Found
+    from dpstream.core.schema import Found, Schema
 
 # Whether a step has drawn noise yet: decides what may happen after a failure.
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.contracts import StreamPlan
 from dpstream.core.errors import counted
-from dpstream.core.privacy.budget import PureDP, amount_words
-from dpstream.core.privacy.unit import Individual, InsertedRecord, Record, User
+from dpstream.core.privacy import Individual, InsertedRecord, PureDP, Record, User, amount_words
+from dpstream.core.showing import templates
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
@@ -159,7 +159,6 @@ def _compiled(file: Path) -> Template:
 
 @cache
 def _environment() -> Environment:
-    import jinja2
     from markupsafe import Markup
 
     def in_one_line(value: Any) -> Any:
@@ -168,14 +167,8 @@ def _environment() -> Environment:
             return value.strip()
         return Markup(re.sub(r"\s*\n\s*", " ", str(value)).replace("|", _BAR))
 
-    made = jinja2.Environment(
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=in_one_line,
-        # Tells what blocks give from values.
-        autoescape=True,
-    )
+    # Escaping tells what blocks give from values.
+    made = templates(finalize=in_one_line, autoescape=True)
 
     def beside(text: str, label: str, flag: str = "") -> Any:
         """A label, the text beside it, and at column 79 the flag that shows more."""

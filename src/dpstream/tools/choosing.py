@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -45,9 +45,6 @@ from dpstream.tools.errors.contract import (
 from dpstream.tools.errors.simulation import observations
 from dpstream.tools.evaluate.metrics import workload_errors
 from dpstream.tools.family_tools import tool_of
-
-if TYPE_CHECKING:
-    from dpstream.project import Config
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a stream will be worth, before it begins: its mechanism runs on invented streams of the guessed size.
 
 ``dpstream plan`` shows it: root mean squares over runs, of the table of one step. No data are read. The invented stream
-is that of ``tools.errors.foreseen_tables``, or like the public table that the stream begins with. Equal seeds give
+is that of ``tools.errors.invented_tables``, or like the public table that the stream begins with. Equal seeds give
 equal streams and noise; the limit of CPU decides how many runs there are, and how far they go.
 """
 
@@ -135,9 +135,9 @@ def forecast(config: Config, step: int, *, seconds: float = 2.0, seed: int = 0) 
     rows = np.array([row for at, row in errors if at in law.alike])
     grown = np.array([[law.growth(at) ** 2] for at, _ in errors if at in law.alike])
     total = simulated = math.sqrt((grown[:, 0] * rows[:, 1]).mean())
-    if law.total and law.at_most and simulated:
-        part = math.log(min(law.total, table.size_at(step)))
-        total = math.exp((runs * math.log(simulated) + _PLAN_RUNS * part) / (runs + _PLAN_RUNS))
+    if law.total and law.at_most:
+        part = min(law.total, table.size_at(step))
+        total = math.sqrt((runs * simulated**2 + _PLAN_RUNS * part**2) / (runs + _PLAN_RUNS))
     elif law.total and not law.at_most and base is None:
         total = law.total  # the law of its noise says more than few runs do
     cells, parts = np.split(rows[:, 2:], 2, axis=1)

@@ -23,14 +23,12 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import PresentRecords, PrivateBatch
 from dpstream.core.graphical import Model
-from dpstream.core.privacy import ZCDP, Event, Exact, PureDP, Randomness, Record, noise_for
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy import ZCDP, Budget, Event, Exact, PureDP, Randomness, Record, noise_for
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import KeyedChanges, PresentBatch, PresentTable, PresentView, Workload
-from dpstream.families.census.census_plan import Census, CensusPlan
+from dpstream.families.census import Census, CensusPlan, CensusSchedule
 from dpstream.families.census.census_state import CensusState
 from dpstream.families.census.cohorts import Cohort, Shapes, levels_of_cohorts
-from dpstream.families.census.schedule import CensusSchedule
 from dpstream.mechanisms.aim import AIM, AIMPlan
 from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.mwem_pgm import OfflineRun

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.counters import CalibratedCounter, LinearMap, SimpleCounter, TreeCounter, counter_by_name
 from dpstream.core.errors import BudgetError
-from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
-from dpstream.core.privacy.noise import DiscreteLaplace
+from dpstream.core.privacy import ZCDP, Budget, DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.tools.audit.controls import quiet_counter
 from dpstream.tools.audit.finding import AuditFinding, AuditLength, AuditProgress, Largest
 from dpstream_lab.audits.controls import BrokenShortTree

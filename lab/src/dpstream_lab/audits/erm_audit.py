@@ -21,9 +21,8 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.privacy import ZCDP, Budget, Noise, PureDP, Randomness, noise_for
 from dpstream.core.schema import Boolean, Schema
-from dpstream.families.growing import BBScheduler, Database
+from dpstream.families.growing import ERM, BBScheduler, Database
 from dpstream.families.growing.classifier_stream import ClassifierPlan, ClassifierSynthesis
-from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.erm_run import ErmRun, FeatureMap, LossName
 from dpstream.families.growing.growing_plan import GrowingState
 from dpstream.tools.audit.door import Door, Measured, measured_loss

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dpstream.core.privacy import ZCDP, Event, PureDP, Randomness
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy import ZCDP, Budget, Event, PureDP, Randomness
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.growing import (

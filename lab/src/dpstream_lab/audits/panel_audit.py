@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.counters.choose import ZCDP_COUNTER_NAMES
-from dpstream.core.privacy import DiscreteGaussian, Event, Individual, Randomness
-from dpstream.core.privacy.budget import Amount
+from dpstream.core.privacy import Amount, DiscreteGaussian, Event, Individual, Randomness
 from dpstream.core.schema import Categorical, Schema
 from dpstream.families.panel import CumulativePlan, PanelCumulative, PanelWindow, WindowPlan
 from dpstream.families.panel.people import PanelState

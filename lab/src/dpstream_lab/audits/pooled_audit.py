@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PrivateBatch, StepPeriods
-from dpstream.core.privacy import Event, Noisy, PureDP, Randomness
-from dpstream.core.privacy.budget import ZCDP
+from dpstream.core.privacy import ZCDP, Event, Noisy, PureDP, Randomness
 from dpstream.core.schema.domain import Domain, Follows
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan

@@ -17,8 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from dpstream.core.contracts import PrivateBatch
-from dpstream.core.privacy import PureDP
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy import PureDP, Randomness
 from dpstream.core.schema import Boolean, Categorical, Schema
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import DPStabs, DPStabsPlan

@@ -17,8 +17,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.privacy import Event, Exact, PureDP, User
-from dpstream.core.privacy.budget import ZCDP
+from dpstream.core.privacy import ZCDP, Event, Exact, PureDP, User
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.core.tables.encoded_batch import batch_codes

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import RecipeContext, located
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy import Event, Randomness
-from dpstream.core.privacy.budget import PureDP
+from dpstream.core.privacy import Event, PureDP, Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Baseline

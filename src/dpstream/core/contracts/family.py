@@ -19,16 +19,13 @@ from dpstream.core.contracts.recipe_options import (
     hints_of,
     keys_of_recipes,
 )
-from dpstream.core.contracts.stream_plan import StreamPlan
+from dpstream.core.contracts.stream_plan import StreamPlan, StreamRecipe
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, UnitError
+from dpstream.core.privacy import Unit, approximate_to_zcdp, handled_as
 from dpstream.core.privacy.budget import ZCDP, Amount, Budget, PureDP, amounts, exact_amount
-from dpstream.core.privacy.convert import approximate_to_zcdp
-from dpstream.core.privacy.unit import Unit, handled_as
 
 if TYPE_CHECKING:
     from dpstream.core.contracts.expectations import ExpectedTable
-    from dpstream.core.contracts.stream_plan import StreamPlan, StreamRecipe
-    from dpstream.core.privacy import Unit
     from dpstream.core.schema import Problem
 
 

@@ -12,11 +12,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.cube import CubeNoise
+from dpstream.core.privacy import CubeNoise, DiscreteGaussian, DiscreteLaplace, Noisy
 from dpstream.core.privacy.joint import AnyNoise, HistogramCells, HistogramsNoise
 from dpstream.core.privacy.law import Law, NoiseSum, unpack_law
-from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace
-from dpstream.core.privacy.randomness import Noisy
 
 #: What is counted: events of the steps ``first .. last`` (inserts, deletes, or inserts less deletes); records that are
 #: present at the end of the step ``as_of``, or left since the count before, with first steps ``first .. last``; people

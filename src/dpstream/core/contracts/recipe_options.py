@@ -15,16 +15,14 @@ from fractions import Fraction
 from itertools import count
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Protocol, get_args, get_origin, get_type_hints
 
 from dpstream.core.contracts.public_prior import PublicPrior
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy.budget import Budget
 from dpstream.core.privacy.periods import EACH_STEP, Periods
+from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Domain
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
 
 # Fragments of JSON Schema.
 TEXT: Mapping[str, Any] = {"type": "string", "minLength": 1}

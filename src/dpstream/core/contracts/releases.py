@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from dpstream.core.contracts.noisy_counts import NoisyCounts
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.law import Law, check_confidence
+from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Clique, Codes, Domain, Impossible
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
 
 
 @dataclass(frozen=True)

@@ -25,17 +25,14 @@ from dpstream.core.contracts.expectations import ExpectedErrors, ExpectedTable
 from dpstream.core.contracts.private_batch import BatchReads, PrivateBatch
 from dpstream.core.contracts.releases import Packed, Synthesis
 from dpstream.core.errors import ConfigError, counted
-from dpstream.core.privacy.budget import Budget, amount_words
-from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.privacy.unit import Unit, User
+from dpstream.core.privacy import Budget, Noise, Unit, User, amount_words, noise_for
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.showing import notebook_page
 
 if TYPE_CHECKING:
     from dpstream.core.contracts.asked_plan import AskedPlan
     from dpstream.core.privacy.randomness import Randomness
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.discrete import Found
+    from dpstream.core.schema import Found, Schema
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,7 @@ from dpstream.core.counters.counter import (
     check_event,
 )
 from dpstream.core.errors import BudgetError, ConfigError, LimitError
-from dpstream.core.privacy.budget import ZCDP, Budget
-from dpstream.core.privacy.noise import DiscreteGaussian
-from dpstream.core.privacy.randomness import Noisy, Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import ZCDP, Budget, DiscreteGaussian, Event, Noisy, Randomness
 
 # Old increments in bins: neighbours whose weights differ little are kept as one sum.
 #

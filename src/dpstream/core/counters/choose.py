@@ -21,8 +21,7 @@ from dpstream.core.counters.intervals import (
 )
 from dpstream.core.counters.toeplitz import CONSTANTS, BLTCounter, ToeplitzCounter
 from dpstream.core.errors import BudgetError, ConfigError, HorizonError, LimitError
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import Budget, Event
 
 _INTERVALS = ("simple", "block", "unbounded-block", "unbounded-block-closed", "tree", "hybrid")
 #: Counters that take a pure budget; noise drawn ahead is for these only.

@@ -35,10 +35,8 @@ from dpstream.core.errors import (
     StoreDamagedError,
     UnitError,
 )
-from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy import Budget, DiscreteGaussian, DiscreteLaplace, Noise, Noisy, PureDP, Randomness
 from dpstream.core.privacy.law import Law, NoiseSum, WeightedLaplace
-from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise
-from dpstream.core.privacy.randomness import Noisy, Randomness
 from dpstream.core.privacy.unit import Event
 
 #: Declared bounds. 2^28 increments of 2^32 stay below 2^60; 2^28 draws of noise stay below 2^60

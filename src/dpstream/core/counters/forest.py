@@ -43,11 +43,7 @@ from dpstream.core.counters.counter import (
     check_noise,
 )
 from dpstream.core.errors import BudgetError, ConfigError
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.joint import AnyNoise
-from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.privacy.randomness import Noisy, Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import AnyNoise, Budget, Event, Noise, Noisy, PureDP, Randomness, noise_for
 
 # One tree of a forest: its branching, its shares of the budget, and where a tick is in it.
 

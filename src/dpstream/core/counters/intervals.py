@@ -45,11 +45,8 @@ from dpstream.core.counters.counter import (
     check_event,
     check_noise,
 )
-from dpstream.core.privacy.budget import Budget
+from dpstream.core.privacy import Budget, Event, Noise, Noisy, Randomness, noise_for
 from dpstream.core.privacy.law import Law, NoiseSum
-from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.privacy.randomness import Noisy, Randomness
-from dpstream.core.privacy.unit import Event
 
 _ALL = Fraction(1)
 _HALF = Fraction(1, 2)

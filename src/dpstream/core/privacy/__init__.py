@@ -19,7 +19,8 @@ from dpstream.core.privacy.convert import (
     zcdp_to_epsilon,
 )
 from dpstream.core.privacy.cube import CubeNoise, noise_for_bounded
-from dpstream.core.privacy.joint import AnyNoise, HistogramsNoise
+from dpstream.core.privacy.joint import AnyNoise, HistogramCells, HistogramsNoise
+from dpstream.core.privacy.law import NoiseSum, WeightedSum
 from dpstream.core.privacy.noise import DiscreteGaussian, DiscreteLaplace, Noise, noise_for
 from dpstream.core.privacy.periods import Periods, StepPeriods
 from dpstream.core.privacy.randomness import Exact, Noisy, Randomness, Relay

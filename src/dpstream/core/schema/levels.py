@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from dpstream.core.errors import SchemaError
+from dpstream.core.paths import sha256_hex
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.constraints import Derived, Levels
 from dpstream.core.schema.discrete import Categorical
@@ -33,7 +33,7 @@ class Lines:
 def digest_of_lines(columns: Sequence[str], rows: Iterable[tuple[Any, ...]]) -> str:
     """Of what a public file says, and not how: in another order of lines it is the same file."""
     said = [list(columns), sorted(set(rows))]
-    return "sha256:" + hashlib.sha256(json.dumps(said).encode()).hexdigest()
+    return "sha256:" + sha256_hex(json.dumps(said).encode())
 
 
 def read_levels(

@@ -5,7 +5,6 @@ Trusted base: kernel (encodes private records).
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -15,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError, SchemaError, counted, did_you_mean
+from dpstream.core.paths import sha256_hex
 from dpstream.core.schema import arrow
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, CodeBlocks
 from dpstream.core.schema.column import Column, Problem, Style, problems_error
@@ -130,7 +130,8 @@ class Schema:
         read = {name for one in constraints.derived for name in one.sources}
         if self.rules is not None:
             read |= {self.columns[i].name for one in self.rules.impossible for i in one.clique}
-        if on := sorted(read.intersection(self.open_columns)):
+        made = {one.column.name for one in constraints.derived if getattr(one.column, "is_open", False)}
+        if on := sorted(read.intersection(self.open_columns) | made):
             raise SchemaError(
                 f"a constraint or level reads the column {on[0]!r}, whose values are discovered",
                 where="schema",
@@ -476,7 +477,7 @@ class Schema:
             spec["derived"] = [{"name": column.name, **column.spec()} for column in derived]
             spec["constraints"] = self.constraints.spec()
         text = json.dumps(spec, sort_keys=True, separators=(",", ":"), ensure_ascii=True, default=str)
-        return hashlib.sha256(text.encode()).hexdigest()
+        return sha256_hex(text.encode())
 
 
 def _columns(names: list[str]) -> str:

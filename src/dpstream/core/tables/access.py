@@ -14,17 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import BatchReads, PresentRecords, PrivateBatch
+from dpstream.core.schema import Problem, Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables.present_table import KeyedChanges, PresentTable
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Problem, Schema
 
 #: Bytes of a counter in a file.
 COUNTER = 4

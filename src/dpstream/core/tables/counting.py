@@ -19,8 +19,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, LimitError
 from dpstream.core.privacy.randomness import Exact
-from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import AnyCodes, Clique, CodeBlocks, Domain
 from dpstream.core.threads import in_order, thread_count
 
 #: Cells that one count may allocate (8 bytes each: 1 GiB).

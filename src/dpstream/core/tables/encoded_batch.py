@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.randomness import Exact
-from dpstream.core.schema.code_blocks import AnyCodes, CodeBlocks
-from dpstream.core.schema.domain import Clique, Codes, Domain
+from dpstream.core.schema import AnyCodes, Clique, CodeBlocks, Codes, Domain
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
 
 #: Of a keyed mark of a person's id.

@@ -13,22 +13,19 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, UnconfirmedError
-from dpstream.core.schema import arrow
+from dpstream.core.schema import Schema, arrow
 from dpstream.core.schema.column import NULL, problems_error
 from dpstream.core.tables.access import BatchAccess, ReadRequest
 from dpstream.core.tables.contribution import hash_ids, id_bytes, plain_chunks
 from dpstream.core.tables.multiset_hash import MultisetHash
 from dpstream.core.tables.present_table import KeyedChanges, PresentTable
 from dpstream.core.tables.undiscovered import PresentTexts, Undiscovered
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
 
 #: The words of an operation column. Without such a column every row is an upsert.
 OPERATIONS = ("insert", "update", "delete")

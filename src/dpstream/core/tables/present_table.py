@@ -7,22 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Literal, Self
+from typing import Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PrivateBatch
+from dpstream.core.contracts import PresentRecords, PrivateBatch, UndiscoveredCounts
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.randomness import Exact
-from dpstream.core.schema.code_blocks import CodeBlocks
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Clique, CodeBlocks, Domain, Schema
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan, split
 from dpstream.core.tables.undiscovered import PresentTexts
-
-if TYPE_CHECKING:
-    from dpstream.core.contracts import PresentRecords, UndiscoveredCounts
-    from dpstream.core.schema import Schema
 
 #: A key is a keyed hash of 16 bytes: two words, of which the first one sorts first.
 KEY_WORDS = 2

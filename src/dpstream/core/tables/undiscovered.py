@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,14 +18,10 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Events, PrivateBatch, UndiscoveredCounts
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.randomness import Exact
-from dpstream.core.schema import arrow
-from dpstream.core.schema.discrete import Categorical
+from dpstream.core.schema import Categorical, Schema, arrow
 from dpstream.core.schema.domain import Clique, Codes, Mask
 from dpstream.core.schema.encoded_table import EncodedTable
 from dpstream.core.tables.contribution import hash_each, owner_words
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
 
 _Counts = TypeVar("_Counts", bound=UndiscoveredCounts)
 #: From here on, codes are numbers of texts that no codebook had when they came.

@@ -21,9 +21,10 @@ MAX_TABLES = 10**6
 MAX_WEIGHT = 10**6
 
 _ALL_K_WAY = re.compile(r"all-([0-9]+)-way")
-_SPEC = (
-    '"all-k-way" (such as "all-2-way"), or a list: ["zip", "rent"], {columns = ["zip", "rent"], weight = "1/2"}, '
-    '{pairs_with = ["zip"]} (all pairs with a column of these), "all-2-way"'
+#: What a workload may be, in words.
+WORKLOADS = (
+    'all-1-way, all-2-way, ..., or a list: ["zip", "rent"], {columns = ["zip", "rent"], weight = "1/2"}, '
+    '{pairs_with = ["zip"]} (all pairs with a column of these), "all-1-way"'
 )
 
 
@@ -54,7 +55,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         if not self.cliques:
-            raise ConfigError("tables are missing", where="workload", allowed=_SPEC)
+            raise ConfigError("tables are missing", where="workload", allowed=WORKLOADS)
         if len(self.cliques) != len(self.weights):
             raise ConfigError("tables and weights differ in number", where="workload")
         seen: set[Clique] = set()
@@ -143,7 +144,7 @@ class Workload:
         if isinstance(spec, str):
             return cls.all_k_way(domain, _ways(spec))
         if not isinstance(spec, list | tuple):
-            raise ConfigError("expected a workload", where="workload", allowed=_SPEC)
+            raise ConfigError("expected a workload", where="workload", allowed=WORKLOADS)
         tables: dict[Clique, Fraction] = {}
         alone: set[Clique] = set()
         entries = [_entry(domain, given, f"table {number}") for number, given in enumerate(spec, start=1)]
@@ -185,7 +186,7 @@ def _ways(text: str) -> int:
     """The k of ``all-k-way``."""
     match = _ALL_K_WAY.fullmatch(text)
     if match is None:
-        raise ConfigError(f"unknown workload {text!r}", where="workload", allowed=_SPEC)
+        raise ConfigError(f"unknown workload {text!r}", where="workload", allowed=WORKLOADS)
     return int(match[1])
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed
 from dpstream.core.graphical import Model
@@ -18,9 +19,11 @@ from dpstream.families.census.census_report import accuracy_facts
 from dpstream.families.census.census_state import CensusBook, CensusTerms, Level
 from dpstream.families.census.cohorts import AgedCohort, Cohort, Expected, ShapeTracker
 from dpstream.families.census.schedule import last_of, with_census
-from dpstream.families.census.totals_filter import LONG_STAY, LevelTotal, blend, is_jump
+from dpstream.families.census.totals_filter import LONG_STAY, LevelTotal, blend, is_jump, mixed
 from dpstream.mechanisms.mwem_pgm import OfflineRun
 from dpstream.mechanisms.table_release import ModelSynthesis
+
+_Floats = NDArray[np.float64]
 
 #: Cohorts that a level keeps apart; older ones are folded.
 _MAX_COHORTS = 16
@@ -42,7 +45,7 @@ def enter(
     state.signal.backtest(cells, released, run.measurements)
     _open(terms, state, level)
     expected = _recounted(terms, state, level, run, steps) if level > 0 else None
-    number = _number(terms, state, level, run, steps)
+    numbers, variances = _number(terms, state, level, run, steps)
     if level > 0:
         # From draws that this census takes out of the counted number: the law of what remains is as it was.
         state.gap = math.ceil(state.levels[0].total.decided / 2.0)
@@ -50,13 +53,14 @@ def enter(
         state.levels[lower].total.empty()
     state.cohorts = [cohort for cohort in state.cohorts if cohort.level >= level]
     book = state.levels[level]
-    book.total.add(number, counted)
-    book.tracker.add(state.step, run.measurements, max(number[0], 1.0), expected)
+    book.total.add((numbers, variances), counted)
+    number = float(book.total.chances @ numbers)
+    book.tracker.add(state.step, run.measurements, max(number, 1.0), expected)
     if state.seen is not None:
         records = max(run.total, 1.0)
         state.seen.add(terms.shapes.measured(run.measurements, records), records)
     known = book.tracker.estimates(state.step)
-    cohort = terms.shapes.cohort(level, (after, state.step), number[0], known, state.seen)
+    cohort = terms.shapes.cohort(level, (after, state.step), number, known, state.seen)
     book.latest = cohort.model
     if level == 0:
         state.newest = cohort.shown
@@ -89,7 +93,7 @@ def _recounted(
     Errors of cohorts are added up as if all were alike: they come from one tracker.
     """
     cells, lower = terms.shapes.followed.cells, [c for c in state.cohorts if c.level < level]
-    came, newest = state.newcomers.present(state.hazard, steps)[0], state.levels[0].latest
+    came, newest = state.newcomers.expected(state.levels[0].total, steps)[0], state.levels[0].latest
     parts = [AgedCohort(cohort.model, cohort.size, cohort.exposure) for cohort in lower]
     if newest is not None:
         parts.append(AgedCohort(newest, came, 0.0))
@@ -125,25 +129,33 @@ def _recounted(
 
 def _number(
     terms: CensusTerms, state: CensusBook, level: int, run: OfflineRun, steps: int
-) -> tuple[float, float]:
-    """How many records a census found, with its variance; exact where presence is public."""
+) -> tuple[_Floats, _Floats]:
+    """How many records a census found, with its variance, under each hazard; exact where presence is public.
+
+    What level 0 learns here follows from draws of level 0 only: the gap follows from that.
+    """
     assert run.total_variance is not None, "AIM's number of records needs a variance"
-    measured, hazard = (run.total, run.total_variance), state.hazard
-    number, variance = state.newcomers.present(hazard, steps, alone=level == 0)
-    below = [book.total for book in state.levels[:level]]
-    number += sum(total.size for total in below)
-    variance += sum(total.variance for total in below)
-    expected = number, variance
-    jump = not terms.public_presence and is_jump(measured, expected)
+    measured, bank, jump = (run.total, run.total_variance), state.levels[0].total, True
+    least, same = (max(measured[0], 1.0), measured[1]), np.ones_like(bank.sizes)
     if state.step == 1:
-        state.newcomers.guess(max(measured[0], 1.0) * hazard)
-    elif level == 0:
-        state.newcomers.add(measured, hazard, steps, burst=jump and measured[0] > number)
+        state.newcomers.guess(least, bank)
+    else:
+        numbers, variances = state.newcomers.present(bank, steps, alone=level == 0)
+        if level > 0:
+            numbers, variances = numbers + bank.sizes, variances + bank.variances
+        expected = mixed(bank.chances, numbers, variances)
+        jump = not terms.public_presence and is_jump(measured, expected)
+        if level == 0:
+            state.newcomers.add(measured, bank, steps, burst=jump and measured[0] > expected[0])
+        else:
+            # Level 1 has other hazards.
+            numbers, variances = expected[0] * same, expected[1] * same
     if terms.public_presence:
-        return measured
-    if not jump and state.step > 1:
-        measured = blend(measured, expected)
-    return max(measured[0], 1.0), measured[1]
+        return measured[0] * same, measured[1] * same
+    if jump:
+        return least[0] * same, least[1] * same
+    numbers, variances = blend(measured, (numbers, variances))
+    return np.maximum(numbers, 1.0), variances
 
 
 def _fold(terms: CensusTerms, state: CensusBook, level: int) -> None:
@@ -236,9 +248,9 @@ def release(
     else:
         variance = sum(total.predicted(steps)[1] for total in totals) + _doubt(state)
         if since:
-            coming, spread = state.newcomers.present(state.hazard, since)
+            coming, spread = state.newcomers.expected(state.levels[0].total, since)
             parts.append((newest, coming))
-            variance += spread if math.isfinite(spread) else 0.0
+            variance += spread
         number, deviation = sum(size for _, size in parts), math.sqrt(variance)
         if census:
             noise = math.sqrt(sum(total.counted_variance for total in totals))

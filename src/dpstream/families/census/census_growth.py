@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 from dpstream.core.graphical import Model
 from dpstream.core.schema.discrete import Found
 from dpstream.families.census.census_state import CensusBook, CensusTerms
-from dpstream.families.census.cohorts import Attrition, Cohort, ShapeTracker
+from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, ShapeTracker
 from dpstream.mechanisms.discovery_plan import Discoveries
-from dpstream.mechanisms.grown_tables import grown_model, shares_of_other
+from dpstream.mechanisms.grown_tables import grown_model, shares_of_other, split_other
 
 _Floats = NDArray[np.float64]
 #: Of each column that grew: the code of ``other``, and the shares of it that its new values get.
@@ -38,7 +38,7 @@ def grow(
     assert newest is not None, "a discovery epoch ends at a census"
     records = sum(cohort.size for cohort in state.cohorts)
     if begun:
-        records = min(records, state.newcomers.present(state.hazard, state.step - begun)[0])
+        records = min(records, state.newcomers.expected(state.levels[0].total, state.step - begun)[0])
     shares = dict[int, tuple[int, _Floats]]()
     for name, values in new.items():
         place, other = domain.index(name), own.other_code(name)
@@ -49,6 +49,8 @@ def grow(
         level.tracker = move.tracker(level.tracker)
         level.latest = None if level.latest is None else move.model(level.latest)
     state.cohorts = [move.cohort(cohort) for cohort in state.cohorts]
+    state.newest = None if state.newest is None else move.model(state.newest)
+    state.seen = None if state.seen is None else move.evidence(state.seen)
 
 
 class _Growth:
@@ -77,7 +79,7 @@ class _Growth:
             table = part.reshape(*values.shape[:-1], *shape_of(clique))
             for axis, column in enumerate(clique, start=values.ndim - 1):
                 if column in self._shares:
-                    table = _split(table, axis, *self._shares[column])
+                    table = split_other(table, axis, *self._shares[column])
             parts.append(table.reshape(*values.shape[:-1], -1))
         return np.concatenate(parts, axis=-1).astype(values.dtype)
 
@@ -90,7 +92,15 @@ class _Growth:
     def cohort(self, cohort: Cohort) -> Cohort:
         """The same records."""
         shares, variances = self.cells(cohort.shares), cohort.variances[self._places]
-        return replace(cohort, shares=shares, variances=variances, model=self.model(cohort.model))
+        shown = None if cohort.shown is None else self.model(cohort.shown)
+        return replace(
+            cohort, shares=shares, variances=variances, model=self.model(cohort.model), shown=shown
+        )
+
+    def evidence(self, seen: PriorEvidence) -> PriorEvidence:
+        """The same measurements."""
+        own, values = self._places, self.cells(seen.values).astype(np.float64)
+        return PriorEvidence(self._after, values, seen.variances[own], seen.records[own])
 
     def attrition(self, attrition: Attrition) -> Attrition:
         """New values leave as ``other`` does."""
@@ -105,11 +115,3 @@ class _Growth:
         return replace(
             attrition, domain=domain, pulls=attrition.pulls[:, own], variances=attrition.variances[:, own]
         )
-
-
-def _split(table: NDArray[np.floating], axis: int, other: int, shares: _Floats) -> NDArray[np.floating]:
-    """A table whose ``other`` gives these shares to new values, at the end of an axis."""
-    ahead = np.moveaxis(table, axis, -1).copy()
-    more = ahead[..., other : other + 1] * shares
-    ahead[..., other] *= 1.0 - float(shares.sum())
-    return np.moveaxis(np.concatenate([ahead, more], axis=-1), -1, axis)

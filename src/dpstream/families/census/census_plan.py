@@ -35,10 +35,8 @@ from dpstream.core.contracts import (
     option,
 )
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Record
-from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.privacy import Randomness, Record
+from dpstream.core.schema import Clique, Domain, Found
 from dpstream.core.tables import Workload
 from dpstream.families.census.bookkeeping import CensusSynthesis, enter, release
 from dpstream.families.census.census_growth import grow
@@ -49,8 +47,7 @@ from dpstream.families.census.cohorts import Attrition, PriorEvidence, Shapes, l
 from dpstream.families.census.schedule import Amounts, CensusSchedule, gap_of, last_of
 from dpstream.families.census.shares import choose_shares
 from dpstream.families.census.signal import Signal
-from dpstream.mechanisms import options
-from dpstream.mechanisms.aim import AIM
+from dpstream.mechanisms import AIM, options
 from dpstream.mechanisms.discovery import entering
 from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
 from dpstream.mechanisms.engine import Run
@@ -120,7 +117,7 @@ class Census(Recipe["CensusPlan"]):
         object.__setattr__(self, "headline_share", checked[1])
         check_prior(self.prior, self.workload.domain)
         if self.discovery is not None:
-            self.discovery.check(self.workload.domain, prior=self.prior)
+            self.discovery.check(self.workload.domain, self.prior)
 
     def _plan(self, terms: Terms) -> CensusPlan:
         """Fix the budget of a stay."""

@@ -14,9 +14,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ExpectedErrors, ExpectedTable, MarginalError, Part
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.graphical import estimate_total
-from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import Noise
+from dpstream.core.privacy import HistogramsNoise, Noise, PureDP
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.census.census_state import CensusTerms
 from dpstream.families.census.schedule import last_of, level_of, with_census

@@ -12,20 +12,15 @@ from functools import lru_cache
 from dpstream.core.contracts import Packed, pack_fields, unpack_fields
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Model
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import Noise
-from dpstream.core.privacy.unit import Event, Record
-from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique
+from dpstream.core.privacy import Budget, Event, HistogramsNoise, Noise, Record
+from dpstream.core.schema import Clique, Found
 from dpstream.core.tables import Workload
 from dpstream.families.census.cohorts import Attrition, Cohort, PriorEvidence, Shapes, ShapeTracker
 from dpstream.families.census.schedule import Amounts, CensusSchedule
 from dpstream.families.census.signal import Signal
 from dpstream.families.census.totals_filter import LevelTotal, NewcomersRate
-from dpstream.mechanisms.aim import AIM, AIMPlan
+from dpstream.mechanisms import AIM, AIMPlan, Cells
 from dpstream.mechanisms.joint_groups import draws, noise_of
-from dpstream.mechanisms.workload_cells import Cells
 
 
 @dataclass(frozen=True)
@@ -152,11 +147,6 @@ class CensusBook:
     discovered: int = 0
     found: dict[str, list[Found]] = field(default_factory=dict)
 
-    @property
-    def hazard(self) -> float:
-        """The rate at which newcomers leave."""
-        return 1.0 / self.levels[0].total.stay
-
 
 @dataclass
 class CensusState(CensusBook):
@@ -188,6 +178,7 @@ def unpack(packed: Packed, cells: Cells) -> CensusState:
     ]
     fits += [cohort.shares.shape == whole and cohort.variances.shape == marginals for cohort in state.cohorts]
     fits.append(state.signal.tested.shape == state.signal.present.shape == (2, len(cells.workload.domain)))
+    fits.append(not state.step or state.newcomers.rates.ndim == 2)
     if state.seen is not None:
         seen = state.seen
         fits.append(seen.values.shape == whole and seen.variances.shape == seen.records.shape == marginals)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.noise import Noise, noise_for
+from dpstream.core.privacy import Budget, Noise, noise_for
 
 # When a census is taken, and of which level: step numbers only.
 

@@ -8,10 +8,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import noise_for
-from dpstream.core.privacy.unit import Record
+from dpstream.core.privacy import Budget, HistogramsNoise, Record, noise_for
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.census.schedule import CensusSchedule, gap_of
 from dpstream.mechanisms.joint_groups import draws, noise_of

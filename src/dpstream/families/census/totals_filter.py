@@ -2,19 +2,22 @@
 
 Each level has a bank of hazards: rates at which a record may leave, around the owner's guess and far from it. Each
 hazard follows the number of records by itself, so that what a wrong one took off comes back; noisy counts of departures
-correct the numbers, and say how likely each hazard is. Newcomers' rate is followed by a filter of its own, whose drift
-is chosen by likelihood.
+correct the numbers, and say how likely each hazard is. So do the newcomers whom censuses count: under each hazard
+a filter follows how many come in a step, whose drift is chosen by likelihood.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 _Floats = NDArray[np.float64]
+#: A number, or one under each hazard.
+_N = TypeVar("_N", float, NDArray[np.float64])
 
 #: A mean stay that is assumed where none is declared.
 LONG_STAY = 1000
@@ -30,18 +33,18 @@ _CLUMPED = 0.15
 #: This part of the counts of departures follows from no hazard: a clearance, a reload.
 _OUTLIERS = 0.02
 #: The model's number of records may be so many standard errors of the counted one away from it.
-_FARTHEST = 2.0
+_FARTHEST = 3.0
 #: A guess is far off where the hazards within this factor of it have no more than this probability together.
 _NEAR, _DECISIVE = 1.5, 0.05
 #: The least probability of a hazard: each may come back.
 _LEAST = 1e-12
 #: Records that a census finds, so many standard deviations from what is expected, are a burst: a reload, an export that
 #: was not whole.
-_BURST = 3.0
+_BURST = 4.0
 #: Newcomers since the last census are expected to within this part: beside records of lower levels; alone.
 _RATE_UNSURE, _RATE_UNSURE_ALONE = 0.25, 0.15
-#: Standard deviation of the rate that is guessed from the turnover, in parts of it.
-_GUESS = 2.0
+#: As many records come as leave: at the start so far within this part, which is a standard deviation.
+_GUESS = 0.5
 #: How far the rate may drift in a step: variances, in parts of the rate.
 DRIFTS: NDArray[np.float64] = np.concatenate(([0.0], 10.0 ** np.arange(-4.0, 0.5, 0.5)))
 
@@ -93,6 +96,16 @@ class LevelTotal:
         near = self.chances[np.abs(_LOGARITHMS) < math.log(_NEAR)].sum()
         return self.turnover if near > _DECISIVE else self.stay
 
+    @property
+    def hazards(self) -> _Floats:
+        """Of the bank."""
+        return _FACTORS / self.turnover
+
+    def judge(self, fits: _Floats) -> None:
+        """Take in logarithms of the hazards' likelihoods, of which a part follows from no hazard."""
+        likelihoods = np.exp(fits - fits.max())
+        self._learn(likelihoods + _OUTLIERS, np.zeros_like(fits))
+
     def staying(self, steps: float) -> float:
         """The part that is still present after so many steps."""
         return self.predicted(steps)[0] / self.size if self.size > 0.0 else 1.0
@@ -141,8 +154,9 @@ class LevelTotal:
         chances = np.maximum(chances / chances.sum(), _LEAST)
         self.chances = chances / chances.sum()
 
-    def add(self, number: tuple[float, float], counted: tuple[float, float]) -> None:
-        """Take in the records of a census: their number as it is believed, and as it was counted; with variances."""
+    def add(self, number: tuple[_N, _N], counted: tuple[float, float]) -> None:
+        """Take in the records of a census: their number as it is believed (under each hazard), and as it was counted;
+        with variances."""
         self.sizes = self.sizes + number[0]
         self.variances = self.variances + number[1]
         self.counted += counted[0]
@@ -166,22 +180,25 @@ class LevelTotal:
     def predicted(self, steps: float) -> tuple[float, float]:
         """How many are present so many steps after the last count, and the variance of that."""
         stays, own = self._leaving(steps)
-        sizes = stays * self.sizes
-        number = float(self.chances @ sizes)
-        return number, float(self.chances @ (stays**2 * self.variances + own + (sizes - number) ** 2))
+        return mixed(self.chances, stays * self.sizes, stays**2 * self.variances + own)
 
 
-def expected_stay(hazard: float, steps: int) -> float:
+def expected_stay(hazard: _N, steps: int) -> _N:
     """Steps that a newcomer of the last so many steps is expected to have stayed, all of them together."""
-    return -math.expm1(-hazard * steps) / hazard
+    stay: _N = -np.expm1(-hazard * steps) / hazard
+    return stay
 
 
-def blend(measured: tuple[float, float], predicted: tuple[float, float]) -> tuple[float, float]:
-    """Two values with their variances, by precision; one without variance is taken as it is."""
-    if measured[1] <= 0.0 or not math.isfinite(predicted[1]):
-        return measured
+def blend(measured: tuple[float, float], predicted: tuple[_N, _N]) -> tuple[_N, _N]:
+    """Two values with their variances, by precision."""
     part = predicted[1] / (predicted[1] + measured[1])
     return part * measured[0] + (1.0 - part) * predicted[0], part * measured[1]
+
+
+def mixed(chances: _Floats, numbers: _Floats, variances: _Floats) -> tuple[float, float]:
+    """The mean and the variance of numbers with these probabilities."""
+    number = float(chances @ numbers)
+    return number, float(chances @ (variances + (numbers - number) ** 2))
 
 
 def is_jump(measured: tuple[float, float], predicted: tuple[float, float]) -> bool:
@@ -191,62 +208,65 @@ def is_jump(measured: tuple[float, float], predicted: tuple[float, float]) -> bo
 
 @dataclass
 class NewcomersRate:
-    """How many records come in a step.
+    """How many records come in a step, if a hazard of level 0's bank is the true one.
 
     Attributes:
-        rates, variances: for each drift of ``DRIFTS``; empty before anything was measured.
-        fits: logarithms of the drifts' likelihoods.
+        rates, variances: for each drift of ``DRIFTS`` and each hazard; empty before anything was measured.
+        fits: logarithms of their likelihoods.
     """
 
     rates: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     variances: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     fits: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
 
-    @property
-    def rate(self) -> float | None:
-        """Records a step; None: not known yet."""
-        return float(self.rates[self._best]) if len(self.rates) else None
+    def guess(self, number: tuple[float, float], bank: LevelTotal) -> None:
+        """Begin as if as many came as leave of so many records; with the variance of that number."""
+        leaving = np.tile(bank.hazards, (len(DRIFTS), 1))
+        self.rates, self.fits = number[0] * leaving, np.zeros_like(leaving)
+        self.variances = _GUESS**2 * (number[0] ** 2 + number[1]) * leaving**2
 
-    @property
-    def _best(self) -> int:
-        return int(self.fits.argmax())
-
-    def guess(self, rate: float) -> None:
-        """Begin with a guess that may be far off."""
-        self.rates, self.variances = np.full(len(DRIFTS), rate), np.full(len(DRIFTS), (_GUESS * rate) ** 2)
-        self.fits = np.zeros(len(DRIFTS))
-
-    def present(self, hazard: float, steps: int, *, alone: bool = False) -> tuple[float, float]:
-        """Newcomers of the last so many steps that are present, and the variance of that; (0, inf): not known.
+    def present(self, bank: LevelTotal, steps: int, *, alone: bool = False) -> tuple[_Floats, _Floats]:
+        """Newcomers of the last so many steps that are present, and the variance of that, under each hazard.
 
         Args:
             alone: whether no records of lower levels are counted with them.
         """
-        if not len(self.rates):
-            return 0.0, math.inf
-        stay, rate = expected_stay(hazard, steps), max(float(self.rates[self._best]), 0.0)
-        variance = float(self.variances[self._best] + DRIFTS[self._best] * rate**2 * steps)
+        stays, drifts = expected_stay(bank.hazards, steps), DRIFTS[self.fits.argmax(axis=0)]
+        rates = np.maximum(self._likeliest(self.rates), 0.0)
+        variances = self._likeliest(self.variances) + drifts * rates**2 * steps
         unsure = _RATE_UNSURE_ALONE if alone else _RATE_UNSURE
-        number = rate * stay
-        return number, number + (unsure * number) ** 2 + variance * stay**2
+        numbers = rates * stays
+        return numbers, numbers + (unsure * numbers) ** 2 + variances * stays**2
 
-    def add(self, number: tuple[float, float], hazard: float, steps: int, *, burst: bool = False) -> None:
+    def expected(self, bank: LevelTotal, steps: int) -> tuple[float, float]:
+        """The same beside records of lower levels, whichever hazard it is."""
+        return mixed(bank.chances, *self.present(bank, steps))
+
+    def _likeliest(self, values: _Floats) -> _Floats:
+        """Those of each hazard's likeliest drift."""
+        found: _Floats = values[self.fits.argmax(axis=0), np.arange(len(_FACTORS))]
+        return found
+
+    def add(self, number: tuple[float, float], bank: LevelTotal, steps: int, *, burst: bool = False) -> None:
         """Take in a census of the newcomers of the last so many steps: their number, and the variance of its noise.
 
         Args:
+            bank: learns from it, too.
             burst: whether far more came than expected: the rate then stays, and this adds the squared surprise to
                 its variance: the next census says whether so many go on coming.
         """
-        stay = expected_stay(hazard, steps)
-        found = number[0] / stay
-        expected = np.maximum(self.rates, 1.0 / stay)
-        before = self.variances + DRIFTS * expected**2 * steps
-        seen = before + (number[1] + expected * stay) / stay**2
+        stays = expected_stay(bank.hazards, steps)
+        found = number[0] / stays
+        expected = np.maximum(self.rates, 1.0 / stays)
+        before = self.variances + DRIFTS[:, None] * expected**2 * steps
+        seen = before + (number[1] + expected * stays) / stays**2
         surprise = found - self.rates
         if burst:
             self.variances = before + surprise**2
             return
-        self.fits = self.fits - 0.5 * (np.log(seen) + surprise**2 / seen)
-        self.fits -= self.fits.max()
+        fits = -0.5 * (np.log(seen * stays**2) + surprise**2 / seen)
+        bank.judge(self._likeliest(fits))
+        self.fits = self.fits + fits
+        self.fits -= self.fits.max(axis=0)
         self.rates = self.rates + before / seen * surprise
         self.variances = before * (1.0 - before / seen)

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import PrivateBatch
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Measurement
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy import Budget, Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.tables import Law, PowerLaw
 from dpstream.mechanisms.run_outputs import RunOutput

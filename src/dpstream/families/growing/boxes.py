@@ -18,9 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Events, Option, PrivateBatch, check_whole, option
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.randomness import Exact, Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import Budget, Event, Exact, PureDP, Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import BlackBox, BoxRun, Counts, Database
@@ -42,15 +40,15 @@ from dpstream.mechanisms.options import WORKLOAD
 
 @dataclass(frozen=True)
 class MWEMPGMBox(BlackBox[ModelTable]):
-    """One run of ``tabular.MWEMPGM`` on the database.
+    """One run of ``tabular.MWEMPGM`` on the database; or all columns as one histogram, if answers then have less noise.
 
     Guarantee: the budget, under replace-one with ``t`` public: it is calibrated for ``Event("replace")``. A replaced
     record moves a measured marginal in two cells by 1 (D1 = 2, D2^2 = 2) and a selection score by at most 2 of its
-    weights; the number of records is not estimated, but is ``t``.
+    weights; the number of records is not estimated, but is ``t``. Which of the two follows from sizes and the budget.
 
     Args:
         workload: the marginals to preserve.
-        recipe: options of MWEM+PGM.
+        recipe: options of MWEM+PGM; a ``k`` rules the histogram out.
 
     Cost: ``k`` fits a run. No (p, g) is known of it: gamma has to be given.
 
@@ -69,10 +67,31 @@ class MWEMPGMBox(BlackBox[ModelTable]):
         """For facts in which the budget plays no role."""
         return self.recipe.calibrate(self.workload, PureDP.of(1), Event("replace"))
 
+    @cached_property
+    def _together(self) -> Workload | None:
+        """All columns as one marginal; None where they have too many cells."""
+        domain = self.workload.domain
+        if self.recipe.k is not None or math.prod(domain.sizes) > self.recipe.max_cells:
+            return None
+        return Workload.of(domain, [domain.names])
+
+    def _plan_of(self, budget: Budget) -> MWEMPGMPlan:
+        """What a run does: all columns together, if an answer then has less noise than a measured marginal."""
+        plan = self.recipe.calibrate(self.workload, budget, Event("replace"))
+        if self._together is None:
+            return plan
+        together = self.recipe.calibrate(self._together, budget, Event("replace"))
+        cells = [
+            self._together.cells / self.workload.domain.cells(clique) for clique in self.workload.cliques
+        ]
+        less = together.cell_variance * sum(cells) / len(cells) <= plan.cell_variance
+        return together if less else plan
+
     @property
     def reads(self) -> Counts:
-        """The workload's marginals."""
-        return Counts(self.workload.domain, self.workload.cliques)
+        """All columns together, or else the workload's marginals."""
+        read = self.workload if self._together is None else self._together
+        return Counts(read.domain, read.cliques)
 
     def options(self) -> dict[str, Any]:
         """All options."""
@@ -80,16 +99,16 @@ class MWEMPGMBox(BlackBox[ModelTable]):
 
     def describe(self) -> str:
         """The number of marginals it measures."""
-        return f"MWEM+PGM measuring {self._plan.k} of {len(self.workload)} marginals"
+        either = "" if self._together is None else ", or all columns together"
+        return f"MWEM+PGM measuring {self._plan.k} of {len(self.workload)} marginals{either}"
 
     def check(self, budget: Budget) -> None:
         """See ``BlackBox.check``."""
-        self.recipe.calibrate(self.workload, budget, Event("replace")).parts()
+        self._plan_of(budget).parts()
 
     def run(self, budget: Budget, data: Database, randomness: Randomness) -> BoxRun[ModelTable]:
         """See ``BlackBox.run``: every marginal that was measured."""
-        plan = self.recipe.calibrate(self.workload, budget, Event("replace"))
-        made = plan.run(_Counted(self.reads, data), "net", randomness)
+        made = self._plan_of(budget).run(_Counted(self.reads, data), "net", randomness)
         return BoxRun(ModelTable(made.model), made.outputs, made.measurements)
 
     def following(self, made: BoxRun[ModelTable], before: ModelTable) -> ModelTable:
@@ -99,7 +118,8 @@ class MWEMPGMBox(BlackBox[ModelTable]):
 
     def numbers(self) -> tuple[int, int]:
         """See ``BlackBox.numbers``."""
-        return self._plan.numbers()
+        first, most = self._plan.numbers()
+        return (first, most) if self._together is None else (first, max(most, self._together.cells))
 
 
 @dataclass(frozen=True)
@@ -110,14 +130,20 @@ class _Counted(PrivateBatch):
     data: Database
 
     def count(self, cliques: Sequence[Clique], part: Events = "net") -> list[Exact]:
-        """The marginals that the black box declared to read.
+        """Marginals within those that the black box declared to read.
 
         Errors:
             ConfigError: others.
         """
-        if tuple(cliques) != self.reads.cliques or part != "net":
-            raise ConfigError("marginals must be declared before they are read", where="black box")
-        return [Exact(counts) for counts in self.data.counts]
+        return [Exact(self._marginal(clique, part)) for clique in cliques]
+
+    def _marginal(self, clique: Clique, part: Events) -> NDArray[np.int64]:
+        for read, counts in zip(self.reads.cliques, self.data.counts, strict=True):
+            if part == "net" and set(clique) <= set(read):
+                others = tuple(axis for axis, column in enumerate(read) if column not in clique)
+                found: NDArray[np.int64] = counts.reshape(self.reads.domain.shape(read)).sum(axis=others)
+                return found.ravel()
+        raise ConfigError("marginals must be declared before they are read", where="black box")
 
     @property
     def declares_deletes(self) -> bool:

@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 
 from dpstream.core.contracts import Packed, Synthesis, pack_fields, unpack_fields
-from dpstream.core.schema import Categorical, Real, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Categorical, Domain, Real, Schema
 from dpstream.families.growing.erm import ERM
 from dpstream.families.growing.erm_run import LOSSES, LinearClassifier
 from dpstream.families.growing.growing_facts import LastRun

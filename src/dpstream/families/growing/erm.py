@@ -15,10 +15,8 @@ import numpy as np
 
 from dpstream.core.contracts import RecipeContext, SectionReader, check_words, located, option
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.schema import Schema
-from dpstream.core.schema.numeric import Ordered
+from dpstream.core.privacy import Budget, PureDP, Randomness
+from dpstream.core.schema import Ordered, Schema
 from dpstream.families.growing.blackbox import BlackBox, BoxRun, Counts, Database
 from dpstream.families.growing.erm_run import (
     LOSSES,

@@ -26,10 +26,8 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import UNPACKED
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.noise import Noise, noise_for
-from dpstream.core.schema import Schema
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.privacy import Budget, Noise, noise_for
+from dpstream.core.schema import Clique, Domain, Schema
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.integer[Any]]

@@ -21,8 +21,7 @@ from dpstream.core.contracts import (
     unpack_fields,
 )
 from dpstream.core.graphical import Model
-from dpstream.core.privacy.budget import Budget, PureDP, decimal_text
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import Budget, Event, PureDP, decimal_text
 from dpstream.core.schema.domain import Clique, Domain, Impossible
 from dpstream.families.growing.blackbox import BlackBox, LinearQuery
 from dpstream.families.growing.run_schedule import (

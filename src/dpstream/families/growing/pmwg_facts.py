@@ -6,7 +6,6 @@ A linear query is the mean of ``f`` over the records, ``f`` in [0, 1]; replacing
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,11 +18,9 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Option, Packed, StreamPlan, unpack_fields
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.privacy.budget import Budget, PureDP
-from dpstream.core.privacy.unit import Event
-from dpstream.core.schema import Schema
-from dpstream.core.schema.domain import Domain
-from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.paths import sha256_hex
+from dpstream.core.privacy import Budget, Event, PureDP
+from dpstream.core.schema import Domain, Schema, parse_predicate
 from dpstream.families.growing.blackbox import LinearQuery
 from dpstream.families.growing.growing_facts import SharesSynthesis
 from dpstream.families.growing.pmwg_noise import RootNoise
@@ -66,7 +63,7 @@ def describe_question(question: Question, schema: Schema) -> str:
     if isinstance(question, str):
         return question.strip()
     query = linear_query(question, schema)
-    digest = hashlib.sha256(np.ascontiguousarray(query.weights, "<f8").tobytes()).hexdigest()
+    digest = sha256_hex(np.ascontiguousarray(query.weights, "<f8").tobytes())
     return f"values of {schema.domain.label(query.clique)}: sha256:{digest}"
 
 

@@ -35,10 +35,7 @@ from dpstream.core.contracts import (
     unpack_fields,
 )
 from dpstream.core.errors import BudgetError, ConfigError, StoreDamagedError
-from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
-from dpstream.core.privacy.noise import DiscreteLaplace
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import Amount, Budget, DiscreteLaplace, Event, PureDP, Randomness, exact_amount
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.families.growing.blackbox import LinearQuery, refuse_deletes
 from dpstream.families.growing.growing_facts import SharesSynthesis

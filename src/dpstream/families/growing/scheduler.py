@@ -13,8 +13,7 @@ from typing import Any, ClassVar
 
 from dpstream.core.contracts import Option, Recipe, Terms, check_share, check_unit, check_whole, option
 from dpstream.core.errors import ConfigError
-from dpstream.core.privacy.budget import Amount, Budget, PureDP, exact_amount
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import Amount, Budget, Event, PureDP, exact_amount
 from dpstream.core.tables import Workload
 from dpstream.families.growing.blackbox import BlackBox
 from dpstream.families.growing.boxes import MWEMPGMBox, SmallDB

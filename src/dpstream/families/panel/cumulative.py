@@ -11,7 +11,6 @@ Trusted base: kernel (holds exact histories, measures).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Sequence
@@ -43,12 +42,10 @@ from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, best, counter_by_name
 from dpstream.core.counters.counter import MAX_NOISE_SCALE, LinearMap
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy.budget import ZCDP, Amount
-from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
-from dpstream.core.privacy.randomness import Noisy, Randomness
+from dpstream.core.paths import sha256_hex
+from dpstream.core.privacy import ZCDP, Amount, DiscreteGaussian, Noisy, Randomness, noise_for
 from dpstream.core.privacy.unit import Event, Individual
-from dpstream.core.schema import Boolean, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Boolean, Domain, Schema
 from dpstream.families.panel.extension import append_columns, extend
 from dpstream.families.panel.panel_options import (
     COUNTED,
@@ -478,7 +475,7 @@ class CumulativePlan(PeoplePlan):
             "thresholds": self.largest,
             "counters": self._counter_names,
             "split": self.split,
-            "shares": "sha256:" + hashlib.sha256(shares).hexdigest(),
+            "shares": "sha256:" + sha256_hex(shares),
             "counted": list(self.counted),
             "failure": str(self.failure),
             "padding": self.padding,

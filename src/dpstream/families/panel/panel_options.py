@@ -18,10 +18,8 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.counters import ZCDP_COUNTER_NAMES
 from dpstream.core.errors import ConfigError, HorizonError
-from dpstream.core.privacy.budget import Amount
-from dpstream.core.privacy.unit import Individual
-from dpstream.core.schema import Boolean, Categorical, Schema
-from dpstream.core.schema.column import Column
+from dpstream.core.privacy import Amount, Individual
+from dpstream.core.schema import Boolean, Categorical, Column, Schema
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, wide_name
 
 #: People of a panel: their counts stay far below 2^53.

@@ -25,9 +25,7 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.counters import CounterState
 from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError
-from dpstream.core.privacy.budget import ZCDP, Amount, exact_amount
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Individual
+from dpstream.core.privacy import ZCDP, Amount, Individual, Randomness, exact_amount
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedReports
 from dpstream.core.tables.encoded_batch import MARK_BYTES, as_texts

@@ -20,8 +20,7 @@ from dpstream.core.contracts import (
     pack_fields,
 )
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema import Schema
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Clique, Domain, Schema
 from dpstream.families.panel.queries import WindowQuery, parse_question
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, long_rows, wide_name, wide_table
 

@@ -35,11 +35,8 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.errors import ConfigError, LimitError
-from dpstream.core.privacy.budget import ZCDP, Amount
-from dpstream.core.privacy.noise import DiscreteGaussian, noise_for
-from dpstream.core.privacy.randomness import Noisy, Randomness
-from dpstream.core.schema import Schema
-from dpstream.core.schema.domain import Clique
+from dpstream.core.privacy import ZCDP, Amount, DiscreteGaussian, Noisy, Randomness, noise_for
+from dpstream.core.schema import Clique, Schema
 from dpstream.families.panel.extension import append_columns, extend, split_whole
 from dpstream.families.panel.panel_options import (
     FAILURE,

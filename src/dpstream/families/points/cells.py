@@ -18,10 +18,7 @@ from dpstream.core.contracts import UNPACKED
 from dpstream.core.counters import CalibratedCounter, CounterState, TreeCounter, UnboundedBlockCounter
 from dpstream.core.counters.counter import MAX_INCREMENT, MAX_TICKS
 from dpstream.core.errors import BudgetError, LimitError
-from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.noise import DiscreteLaplace
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import DiscreteLaplace, Event, PureDP, Randomness
 from dpstream.families.points.pooling import CellCounts, FinishedBlocks, Floats, Ints, pool
 
 # When cells begin and what they may spend: all public, all exact.

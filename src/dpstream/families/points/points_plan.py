@@ -37,15 +37,9 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.errors import ConfigError, DataError, HorizonError, StoreDamagedError
-from dpstream.core.privacy.budget import PureDP
-from dpstream.core.privacy.noise import DiscreteLaplace
-from dpstream.core.privacy.randomness import Noisy, Randomness
-from dpstream.core.privacy.unit import Event
-from dpstream.core.schema import Schema
-from dpstream.core.schema.column import Column
-from dpstream.core.schema.domain import Domain
+from dpstream.core.privacy import DiscreteLaplace, Event, Noisy, PureDP, Randomness
+from dpstream.core.schema import Column, Domain, Ordered, Schema
 from dpstream.core.schema.fine import FineColumn, fine
-from dpstream.core.schema.numeric import Ordered
 from dpstream.families.points.cells import (
     MAX_DEPTH,
     PAPER,

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, Packed, SyntheticTable
 from dpstream.core.errors import ConfigError
-from dpstream.core.schema import Schema
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.schema import Clique, Domain, Schema
 from dpstream.core.tables import count_marginals
 from dpstream.families.points.pooling import small
 from dpstream.families.points.space import Space

@@ -29,13 +29,10 @@ from dpstream.core.contracts import (
 )
 from dpstream.core.contracts.expectations import check_steps, with_table
 from dpstream.core.graphical import Model
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import EventUnit
+from dpstream.core.privacy import Budget, EventUnit, Randomness
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import Workload
-from dpstream.mechanisms import options
-from dpstream.mechanisms.aim import AIM
+from dpstream.mechanisms import AIM, options
 from dpstream.mechanisms.description import TICKS, table_facts
 from dpstream.mechanisms.limits import PRIOR_BOUND, check_domain, default_rounds
 from dpstream.mechanisms.mwem_pgm import MWEMPGM, MWEMPGMPlan, OfflineMechanism, OfflinePlan

@@ -30,9 +30,8 @@ from dpstream.core.contracts import (
 from dpstream.core.counters import CalibratedCounter, CounterState, SimpleCounter
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.graphical import Measurement, Model, estimate_total
-from dpstream.core.privacy.joint import AnyNoise
+from dpstream.core.privacy import AnyNoise, Exact, Noisy, Randomness
 from dpstream.core.privacy.law import Law, NoiseSum
-from dpstream.core.privacy.randomness import Exact, Noisy, Randomness
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.dpstabs_facts import (
     DPStabsBook,
@@ -44,11 +43,9 @@ from dpstream.families.tabular.dpstabs_facts import (
     counter_for,
     fit_table,
 )
-from dpstream.mechanisms import plans
+from dpstream.mechanisms import Cells, ModelSynthesis, Score, plans
 from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.limits import PRIOR_BOUND, TreeCapacity, check_domain
-from dpstream.mechanisms.table_release import ModelSynthesis
-from dpstream.mechanisms.workload_cells import Cells, Score
 
 # The state of a DP-STabS stream.
 

@@ -29,8 +29,7 @@ from dpstream.core.counters.choose import EXPECTED_TICKS
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import ConfigError, HorizonError
 from dpstream.core.graphical import Measurement, Model, fit, tree_cells
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.unit import Event, EventUnit
+from dpstream.core.privacy import Budget, Event, EventUnit
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables import Workload
 from dpstream.mechanisms import options, plans

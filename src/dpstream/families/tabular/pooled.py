@@ -34,6 +34,7 @@ from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.families.tabular.pooled_facts import PooledFacts, PooledOptions
 from dpstream.families.tabular.pooled_growth import Growth
 from dpstream.families.tabular.pooled_run import Outcome, Runner
+from dpstream.mechanisms import Cells, ModelSynthesis
 from dpstream.mechanisms.discovery import entering
 from dpstream.mechanisms.discovery_plan import Discoveries
 from dpstream.mechanisms.engine import Selector
@@ -42,8 +43,6 @@ from dpstream.mechanisms.grown_tables import fitting, with_new
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
-from dpstream.mechanisms.table_release import ModelSynthesis
-from dpstream.mechanisms.workload_cells import Cells
 
 # The state of a pooled stream.
 
@@ -279,8 +278,6 @@ class PooledPlan(PooledFacts):
                 if clock.headlines:  # others go on: the number of records has no new cell
                     side.periods[place] = np.zeros(sum(clock.sizes), dtype=np.int64)
                     side.flows[place].values = np.zeros(sum(clock.sizes))
-        if self._season is not None:
-            state.ahead = look_ahead(state, plan.cells)
 
     def _close_periods(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:
         """Measure each clock whose period ends here, on every side; gives what it drew."""

@@ -13,11 +13,9 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts import Periods, ends, next_end
 from dpstream.core.graphical import Measurement, Model, fit
-from dpstream.core.privacy.joint import HistogramCells, HistogramsNoise
+from dpstream.core.privacy import HistogramCells, HistogramsNoise, Noise
 from dpstream.core.privacy.law import WeightedSum, has_law
-from dpstream.core.privacy.noise import Noise
-from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique
+from dpstream.core.schema import Clique, Found
 from dpstream.families.tabular.pooled_estimates import Estimates
 from dpstream.mechanisms.workload_cells import Cells
 

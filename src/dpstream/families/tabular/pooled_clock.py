@@ -14,11 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Periods, ends, next_end
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import Noise
-from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event
+from dpstream.core.privacy import Budget, Event, HistogramsNoise, Noise, Randomness
 from dpstream.core.schema.domain import Clique, Domain, Fold
 from dpstream.families.tabular.pooled_book import add_up_cells
 from dpstream.mechanisms.engine import Run

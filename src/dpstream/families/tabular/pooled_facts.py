@@ -36,11 +36,8 @@ from dpstream.core.contracts import (
 from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
-from dpstream.core.privacy.budget import Budget
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.unit import EventUnit
-from dpstream.core.schema.discrete import Found
-from dpstream.core.schema.domain import Clique, Domain
+from dpstream.core.privacy import Budget, EventUnit, HistogramsNoise
+from dpstream.core.schema import Clique, Domain, Found
 from dpstream.core.schema.trees import Fitted, Tree
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.pooled_book import (
@@ -57,7 +54,7 @@ from dpstream.families.tabular.pooled_book import (
 from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate, rate_weights
 from dpstream.families.tabular.pooled_run import Design, Runner
-from dpstream.mechanisms import options
+from dpstream.mechanisms import Cells, ModelSynthesis, options
 from dpstream.mechanisms.description import headline_facts, table_facts
 from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
 from dpstream.mechanisms.grown_tables import grown_plan
@@ -66,8 +63,6 @@ from dpstream.mechanisms.limits import check_domain, check_each, check_fit, chec
 from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
 from dpstream.mechanisms.prior_choice import PriorChoice
 from dpstream.mechanisms.table_model import fit_table
-from dpstream.mechanisms.table_release import ModelSynthesis
-from dpstream.mechanisms.workload_cells import Cells
 
 _Floats = NDArray[np.float64]
 #: Columns of several trees depend on each other: so often all are set.
@@ -373,7 +368,7 @@ class PooledOptions:
             if self.deletions:
                 what = "values of a table that records leave cannot be discovered"
                 raise ConfigError(what, where="[discovery]", allowed="a source without deletes")
-            self.discovery.check(self.workload.domain, prior=self.prior, season=self.season)
+            self.discovery.check(self.workload.domain, self.prior)
 
     @property
     def sides(self) -> tuple[Events, ...]:

@@ -12,7 +12,7 @@ from dpstream.core.graphical import Model
 from dpstream.core.schema.discrete import Found
 from dpstream.families.tabular.pooled_book import PooledBook
 from dpstream.families.tabular.pooled_estimates import Estimates
-from dpstream.mechanisms.grown_tables import grown_model, shares_of_other
+from dpstream.mechanisms.grown_tables import grown_model, shares_of_other, split_other
 from dpstream.mechanisms.workload_cells import Cells
 
 _Floats = NDArray[np.float64]
@@ -38,6 +38,9 @@ class Growth:
         Args:
             new: the values of each column, by its position. records: in the discovery epoch that ended.
         """
+        if state.ahead is not None:
+            columns = self._ahead(state.ahead.columns, self._shares(state.latest, new, records))
+            state.ahead = replace(state.ahead, columns=columns)
         for side in state.sides:
             side.estimates = self.estimates(side.estimates)
         state.models = tuple(self._model(model, new, records) for model in state.models)
@@ -46,15 +49,30 @@ class Growth:
         state.table = self._model(state.table, new, None)
         state.base, state.moved = self.cells(state.base), None
 
+    def _ahead(self, columns: _Floats, shares: Mapping[int, tuple[int, _Floats]]) -> _Floats:
+        """What later steps let expect of the columns, whose new values get these shares of ``other``."""
+        parts = list[NDArray[np.floating]]()
+        for i, clique in enumerate(self._before.cliques):
+            if len(clique) == 1:
+                part, grew = columns[:, self._before.part(i)], clique[0] in shares
+                parts.append(split_other(part, 1, *shares[clique[0]]) if grew else part)
+        return np.concatenate(parts, axis=1)
+
     def _model(self, model: Model, new: Mapping[int, Sequence[Found]], records: float | None) -> Model:
         """A model whose new values have the shares of ``other`` that their noisy counts let expect; None: nothing."""
-        shares = dict[int, tuple[int, NDArray[np.float64]]]()
+        shares = self._shares(model, new, records)
+        return grown_model(model, self._after.workload.domain, shares, self._max_cells)
+
+    def _shares(
+        self, model: Model, new: Mapping[int, Sequence[Found]], records: float | None
+    ) -> dict[int, tuple[int, _Floats]]:
+        shares = dict[int, tuple[int, _Floats]]()
         for place, values in new.items():
             other, own = self._others[place], np.zeros(len(values))
             if records is not None:
                 own = shares_of_other(model, place, other, values, records)
             shares[place] = other, own
-        return grown_model(model, self._after.workload.domain, shares, self._max_cells)
+        return shares
 
     def cells(self, values: NDArray[np.float64]) -> _Floats:
         """Cells of all marginals; the new ones are 0."""

@@ -15,12 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.graphical import Measurement, Model
-from dpstream.core.privacy.budget import Budget, PureDP
+from dpstream.core.privacy import Budget, DiscreteGaussian, Event, HistogramsNoise, Noise, PureDP, noise_for
 from dpstream.core.privacy.cube import MAX_DIMENSION, CubeNoise, noise_for_bounded
-from dpstream.core.privacy.joint import HistogramsNoise
-from dpstream.core.privacy.noise import DiscreteGaussian, Noise, noise_for
 from dpstream.core.privacy.randomness import Randomness
-from dpstream.core.privacy.unit import Event
 from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_estimates import Epoch, move_to_columns, with_margins
 from dpstream.mechanisms.engine import Run

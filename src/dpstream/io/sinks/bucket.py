@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 
 from dpstream.core.errors import StoreDamagedError, StoreError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.paths import parse_json
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.io.objects import ObjectPath, asking, object_path
 from dpstream.io.sinks.catalogue import CATALOGUE, listed_hashes
 from dpstream.io.sinks.signing import SIGNATURE, sha256
@@ -50,7 +50,7 @@ class Bucket:
             hashes = listed_hashes(self._root, stream_id)
             for step, names in self._steps().items():
                 if step not in hashes and MANIFEST in names:
-                    hashes[step] = hashlib.sha256(self._at(step, MANIFEST).read_bytes()).hexdigest()
+                    hashes[step] = sha256_hex(self._at(step, MANIFEST).read_bytes())
             return hashes
 
     def put(self, files: StepFiles, *, mend: bool = False) -> None:

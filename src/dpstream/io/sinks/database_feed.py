@@ -7,7 +7,6 @@ release counts as published. Public data only.
 
 from __future__ import annotations
 
-import hashlib
 import json
 from abc import abstractmethod
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -17,6 +16,7 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.paths import sha256_hex
 from dpstream.io.libpq import connection_settings, failure, quoted
 from dpstream.io.sinks.change_tables import DELETE, ID, INSERT, OP, UPDATE, content_sha256
 from dpstream.io.sinks.target import MANIFEST, Comparison, Differences, StepFiles, TakesTables, Target
@@ -160,7 +160,7 @@ class DatabaseFeed(Target):
         return differences
 
     def _write(self, files: StepFiles, mend: bool) -> None:
-        digest = hashlib.sha256(files.manifest_bytes).hexdigest()
+        digest = sha256_hex(files.manifest_bytes)
         stream_id = str(files.manifest["stream_id"])
         with self._transaction() as db:
             known = self._row(db, "WHERE step = ?", files.step)
@@ -199,7 +199,7 @@ class DatabaseFeed(Target):
             row = self._row(db, "WHERE step = ?", step)
             if row is None:
                 digest, stream_id = (
-                    hashlib.sha256(manifest).hexdigest(),
+                    sha256_hex(manifest),
                     str(json.loads(manifest)["stream_id"]),
                 )
                 values = (step, stream_id, digest, "withdrawn")
@@ -211,7 +211,7 @@ class DatabaseFeed(Target):
     def _read_back(self, files: StepFiles, mend: bool) -> None:
         """Check over another connection that the release is in the database (StoreError)."""
         known = self._known(f"WHERE step = {int(files.step)}").get(files.step)
-        stored = known is not None and known[0] == hashlib.sha256(files.manifest_bytes).hexdigest()
+        stored = known is not None and known[0] == sha256_hex(files.manifest_bytes)
         if stored and known is not None and known[1] == "current":
             table = files.whole() if mend else files.part("table")
             if table is not None:

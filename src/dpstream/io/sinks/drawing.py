@@ -8,13 +8,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Codes
 from dpstream.io.sinks.table_files import BlockWriter
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
 
 #: In the place of a table's file.
 DRAWN_TABLE = "table.json"

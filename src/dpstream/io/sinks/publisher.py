@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import json
 import os
 import re
@@ -17,7 +16,7 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.paths import check_file, check_local, read_bytes
+from dpstream.core.paths import check_file, check_local, read_bytes, sha256_hex
 from dpstream.io.sinks.catalogue import CATALOGUE, PARTS, listed_hashes
 from dpstream.io.sinks.change_tables import LABEL
 from dpstream.io.sinks.drawing import DRAWN_TABLE
@@ -191,7 +190,7 @@ class Publisher:
             if match is None:
                 continue
             try:
-                digest = hashlib.sha256(read_bytes(entry / MANIFEST)).hexdigest()
+                digest = sha256_hex(read_bytes(entry / MANIFEST))
             except FileNotFoundError:
                 raise StoreDamagedError("manifest missing", where=str(entry), allowed=_AWAY) from None
             if hashes.setdefault(int(match[1]), digest) != digest:
@@ -309,7 +308,7 @@ class Publisher:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             before = signer.signed(target.indexed(SIGNATURE))
             there = target.indexed(CATALOGUE) or b""
-            if before and sha256(there) not in before.get(CATALOGUE, ()):
+            if before and sha256_hex(there) not in before.get(CATALOGUE, ()):
                 what = f"{SIGNATURE} is not of this {CATALOGUE}"
                 raise StoreDamagedError(what, where=str(self.directory), allowed=NEWEST)
             # Readers of any moment find old and new files signed, and a new part before it is counted.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Any, Literal, cast
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
-from dpstream.core.paths import parse_json
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.core.schema import Column, Schema
 from dpstream.core.schema.discrete import DISCOVER, Found
 from dpstream.io.objects import AnyPath, any_path, asking, is_web_url, read_place
@@ -386,7 +385,7 @@ def _verified(path: AnyPath, digest: str) -> bytes:
         data = read_place(path)
     except FileNotFoundError:
         raise StoreDamagedError("file missing", where=str(path)) from None
-    if hashlib.sha256(data).hexdigest() != digest:
+    if sha256_hex(data) != digest:
         raise StoreDamagedError("the file differs from its published hash", where=str(path))
     return data
 

@@ -7,7 +7,6 @@ question on the columns of one marginal follows).
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import StoreDamagedError
 from dpstream.core.foreign import arrow_input
-from dpstream.core.paths import parse_json
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.core.privacy.law import check_confidence
 from dpstream.io.objects import AnyPath, any_path, asking, read_place
 from dpstream.io.sinks.target import step_name
@@ -237,7 +236,7 @@ def simulated_errors(directory: str | AnyPath, step: int) -> SimulatedErrors | N
     try:
         facts = parse_json(read_place(facts_file))
         data = read_place(cells_file)
-        if facts["cells"]["sha256"] != hashlib.sha256(data).hexdigest():
+        if facts["cells"]["sha256"] != sha256_hex(data):
             raise ValueError
         return SimulatedErrors(facts, *_cells(facts, data))
     except (OSError, ValueError, KeyError, TypeError, IndexError):

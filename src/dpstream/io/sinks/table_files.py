@@ -15,6 +15,7 @@ from typing import Any, Literal, Self
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.foreign import arrow_input
+from dpstream.core.paths import sha256_hex
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ Content = bytes | StagedFile
 
 def sha256_of(content: Content) -> str:
     """SHA-256 in hexadecimal."""
-    return content.sha256 if isinstance(content, StagedFile) else hashlib.sha256(content).hexdigest()
+    return content.sha256 if isinstance(content, StagedFile) else sha256_hex(content)
 
 
 def size_of(content: Content) -> int:

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import LifoQueue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,14 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Events, PrivateBatch
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.privacy.randomness import Exact
+from dpstream.core.schema import Clique, Schema
 from dpstream.core.schema.code_blocks import BLOCK_ROWS, AnyCodes, CodeBlocks, narrow_type
 from dpstream.core.schema.encoded_table import BlockEncoder, EncodedBlock
-from dpstream.core.tables import HASH_KEY_BYTES, MultisetHash
-from dpstream.core.tables.access import BatchAccess, ReadRequest
+from dpstream.core.tables import HASH_KEY_BYTES, BatchAccess, MultisetHash, ReadRequest
 from dpstream.core.tables.counting import add_counts, check_codes, count_plan
 from dpstream.core.threads import thread_count
 from dpstream.io.objects import AnyPath
 from dpstream.io.sources.file_opening import arrow_bytes, changed_file, file_format, readable
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Clique
 
 
 @dataclass(frozen=True, repr=False)

@@ -59,6 +59,8 @@ PARAMETERS: Mapping[str, tuple[tuple[int, ...], str]] = {
     ),
     "stays": ((0,), "one SELECT without parameters, such as SELECT * FROM bookings"),
 }
+_OUTSIDE = "a column outside the schema"
+_IDS = "texts or whole numbers, never empty"
 _LENGTHS = '"30 minutes", "6 hours", "2 days", "1 week"'
 XID_COLUMN = "a column of the type xid8 with DEFAULT pg_current_xact_id()"
 _TIMES = ("calendar", "numbers")
@@ -106,8 +108,7 @@ class SourceKeys:
         default="files",
         words=KINDS,
         reason="the usual export",
-        meaning="Where the private rows are. `postgres`: a growing table; `postgres-changes`: its logical "
-        "replication; `mysql`: also MariaDB.",
+        meaning="`postgres`: a growing table; `postgres-changes`: its logical replication; `mysql`: also MariaDB.",
     )
     path: tuple[str, ...] = _key(
         ("files", STDIN),
@@ -137,7 +138,7 @@ class SourceKeys:
     )
     time_column: str | None = _key(
         (*_ROWS, *_TIMED),
-        allowed="a column outside the schema",
+        allowed=_OUTSIDE,
         reason="steps are files or rows",
         meaning="The step of a row: a date or time with `every`, else a whole number.",
     )
@@ -212,15 +213,15 @@ class SourceKeys:
     )
     user_column: str | None = _key(
         _ALL,
-        allowed="a column outside the schema, with unit = user or individual",
+        allowed=f"{_OUTSIDE}, with unit = user or individual",
         reason="only for these units",
-        meaning="Whose record a row is: texts or whole numbers, never empty.",
+        meaning=f"Whose record a row is: {_IDS}.",
     )
     key_column: str | None = _key(
         _ALL,
-        allowed="a column outside the schema, with unit = record",
+        allowed=f"{_OUTSIDE}, with unit = record",
         reason="only for this unit",
-        meaning="Which record a row is about: texts or whole numbers, never empty.",
+        meaning=f"Which record a row is about: {_IDS}.",
     )
     shape: Shape = _key(
         (*_WHOLE, "states", "changes", "snapshots", "stays"),
@@ -231,7 +232,7 @@ class SourceKeys:
     )
     delete_time_column: str | None = _key(
         (*_WHOLE, "stays"),
-        allowed="a column outside the schema, with shape = stays",
+        allowed=f"{_OUTSIDE}, with shape = stays",
         reason="only for this shape",
         meaning="When a record left, as `time_column`. Null: still there.",
     )
@@ -307,7 +308,7 @@ class SourceKeys:
         ("postgres", *_EVENTS),
         allowed='"0 minutes", "30 minutes", "6 hours"',
         shown="10 minutes",
-        meaning="Longest wait for open transactions; then the run stops.",
+        meaning="Longest wait for open transactions; the run then stops.",
     )
     xid_column: str | None = _key(
         ("postgres", *_EVENTS),

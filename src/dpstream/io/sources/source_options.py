@@ -7,7 +7,6 @@ that do not fit each other, and what follows from all of them.
 from __future__ import annotations
 
 import datetime
-import hashlib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -17,6 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from dpstream.core.errors import ConfigError
+from dpstream.core.paths import sha256_hex
+from dpstream.core.showing import templates
 from dpstream.core.tables import KeyRules
 from dpstream.io.objects import URLS, is_object_url, object_path
 from dpstream.io.sources.calendar import EVERY, Grid, StepNumbers, day_number, period_grid
@@ -436,7 +437,7 @@ class SourceOptions(SourceKeys):
             "op_values": None if operations == Operations().pinned() else operations,
             "kind": "stdin" if self.stdin else self.kind if self.kind != "files" else None,
             # A manifest identifies the query without quoting it.
-            "query": query and "sha256:" + hashlib.sha256(query.encode()).hexdigest(),
+            "query": query and "sha256:" + sha256_hex(query.encode()),
             "own": None if self.own is None else SOURCES.get(self.kind).pinned(self.own),
             "offsets": self.offsets or None,
             "user_column": self.user_column,
@@ -483,8 +484,6 @@ def _day(value: object, key: str) -> datetime.date | None:
 @cache
 def _words() -> Template:
     """What ``declared_public`` says."""
-    import jinja2
-
-    made = jinja2.Environment(undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    made = templates()
     made.filters["quoted"] = repr
     return made.from_string(Path(__file__).with_name("words.j2").read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ import fcntl
 import os
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
@@ -135,32 +135,24 @@ class ServiceDatabase:
     @contextmanager
     def writing(self) -> Iterator[StoreDatabase]:
         """A transaction, durable when it is left; an exception in it leaves everything as it was."""
-        db = self._open()
-        try:
-            with db.errors():
-                db.begin()
-                try:
-                    yield db
-                    durable.commit(db)
-                except BaseException:
-                    db.rollback()
-                    raise
-        finally:
-            db.close()
+        with closing(self._open()) as db, db.errors():
+            db.begin()
+            try:
+                yield db
+                durable.commit(db)
+            except BaseException:
+                db.rollback()
+                raise
 
     @contextmanager
     def reading(self) -> Iterator[StoreDatabase]:
         """One consistent view."""
-        db = self._open()
-        try:
-            with db.errors():
-                db.begin(read_only=True)
-                try:
-                    yield db
-                finally:
-                    db.rollback()
-        finally:
-            db.close()
+        with closing(self._open()) as db, db.errors():
+            db.begin(read_only=True)
+            try:
+                yield db
+            finally:
+                db.rollback()
 
     def service_id(self) -> str:
         """Names this service; the same for ever."""

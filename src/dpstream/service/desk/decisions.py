@@ -9,7 +9,6 @@ kept elsewhere shows it (``ledger verify`` prints the last one).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import re
 from collections.abc import Iterable
@@ -19,7 +18,7 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import StoreDamagedError, StoreError, counted
-from dpstream.core.paths import parse_json
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.service.desk.facts import Decision, canonical, now
 from dpstream.service.desk.roles import ROLES
 from dpstream.stream.store.store_database import StoreDatabase
@@ -36,7 +35,7 @@ class LogChangedError(StoreError):
 
 def decision_hash(line: str) -> str:
     """What the next line holds of this one."""
-    return hashlib.sha256(line.encode()).hexdigest()
+    return sha256_hex(line.encode())
 
 
 def append(db: StoreDatabase, decision: Decision) -> Decision:

@@ -14,10 +14,10 @@ from collections.abc import Callable, Hashable
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dpstream.core.errors import ConfigError
 from dpstream.io.sinks.simulated_errors import error_steps
+from dpstream.project import Config
 from dpstream.project.keys import StateKeys
 from dpstream.project.statement import statement
 from dpstream.project.status import released_facts
@@ -26,9 +26,6 @@ from dpstream.tools.evaluate.run_folder import open_folder
 from dpstream.tools.family_tools import tool_for
 from dpstream.tools.report.assembly import FamilyPage
 from dpstream.tools.report.statement_page import statement_page
-
-if TYPE_CHECKING:
-    from dpstream.project import Config
 
 _KEPT = 12
 _POLICY = re.compile(r'http-equiv="Content-Security-Policy" content="([^"]+)"')

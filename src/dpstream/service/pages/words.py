@@ -11,7 +11,7 @@ from typing import Any
 import jinja2
 from markupsafe import Markup, escape
 
-from dpstream.core.showing import shown
+from dpstream.core.showing import shown, templates
 from dpstream.service.desk import ROLES, Person
 from dpstream.service.desk.facts import rounded_up
 from dpstream.service.pages.visits import link
@@ -55,14 +55,7 @@ _TOLD = {
 
 def environment(service: str) -> jinja2.Environment:
     """Everything is escaped, and nothing that cannot be seen is written (see ``core.showing``)."""
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("dpstream.service.pages"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        finalize=_seen,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    made = templates("dpstream.service.pages", autoescape=True, finalize=_seen)
     filters: dict[str, Callable[..., Any]] = {
         "amount": lambda text: shown_amount(Fraction(text)),
         "about": rounded_up,

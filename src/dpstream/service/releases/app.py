@@ -26,6 +26,7 @@ from markupsafe import Markup, escape
 from starlette.types import Receive, Scope, Send
 
 from dpstream.core.errors import DpstreamError
+from dpstream.core.showing import templates
 from dpstream.core.version import __version__
 from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, STAYING, step_name
 from dpstream.service.guard import Guard
@@ -107,9 +108,7 @@ def page(openapi: Mapping[str, Any], streams: Sequence[Mapping[str, Any]]) -> st
 
 @cache
 def _template() -> jinja2.Template:
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("dpstream.service.releases", ""), autoescape=True, trim_blocks=True
-    )
+    made = templates("dpstream.service.releases", "", autoescape=True)
     made.filters |= {"address": _address, "words": _words}
     return made.get_template("page.html")
 

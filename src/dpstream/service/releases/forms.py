@@ -24,9 +24,8 @@ import pyarrow as pa
 from pyarrow import ipc
 
 from dpstream.core.errors import ConfigError
+from dpstream.io.sinks import StandardOutput, read_table
 from dpstream.io.sinks.change_tables import ID, OP
-from dpstream.io.sinks.release_reader import read_table
-from dpstream.io.sinks.standard_output import StandardOutput
 from dpstream.io.sinks.table_files import FORMATS, BlockWriter, StagedFile, blocks_of, from_bytes
 from dpstream.io.sinks.target import MANIFEST, StepFiles
 from dpstream.service.releases.places import Listing, OpenFile, ReleaseFolder

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, StoreDamagedError
-from dpstream.core.paths import parse_json
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.io.sinks.catalogue import CATALOGUE, Catalogue, Entry, as_it_stands
 from dpstream.io.sinks.simulated_errors import FOLDER
 from dpstream.io.sinks.target import CODEBOOK, MANIFEST, MEASUREMENTS, NOTICE, step_name
@@ -91,6 +91,8 @@ class ReleaseFolder:
         self._hashing = threading.Lock()
         self._known: tuple[object, Listing] | None = None
         self._digests: dict[object, str] = {}
+        self._files = [str(root / name) for name in (CATALOGUE, CODEBOOK)]
+        self._folders = [str(root / name) for name in ("catalogue", FOLDER)]
 
     def listing(self) -> Listing:
         """The catalogue as it is now. Read again only when one of its files is another one."""
@@ -107,8 +109,7 @@ class ReleaseFolder:
         """Another one whenever a file of the catalogue, the codebook or errors by simulation change; None where they
         cannot be read."""
         try:
-            listed = [_version(self.root / name) for name in (CATALOGUE, CODEBOOK)]
-            return *listed, *_versions(self.root / "catalogue"), *_versions(self.root / FOLDER)
+            return *map(_version, self._files), *map(_versions, self._folders)
         except (OSError, StoreDamagedError):
             return None
 
@@ -215,7 +216,7 @@ class ReleaseFolder:
     def _fingerprint(self) -> object:
         """What changes with any file of the catalogue, closed parts included."""
         self.plain(CATALOGUE)
-        return _version(self.root / CATALOGUE), *_versions(self.root / "catalogue")
+        return _version(self._files[0]), *_versions(self._folders[0])
 
     def _why_missing(self, step: int, name: str) -> None:
         """Say why a listed file is not there: its step was taken back just now, or its files change."""
@@ -275,7 +276,7 @@ def _listed(catalogue: Catalogue) -> Listing:
         follows = entry["state"] == "change" and readable[-1:] == [entry["step"] - 1]
         if entry["kept"] and (entry["state"] == "full" or follows):
             readable.append(entry["step"])
-    digest = hashlib.sha256(repr((sorted(catalogue.facts.items()), entries)).encode()).hexdigest()
+    digest = sha256_hex(repr((sorted(catalogue.facts.items()), entries)).encode())
     return Listing(catalogue.facts, {one["step"]: one for one in entries}, tuple(readable), digest)
 
 
@@ -289,16 +290,16 @@ def _parsed(data: bytes) -> dict[str, Any]:
     return value
 
 
-def _version(path: Path) -> tuple[Any, ...]:
-    found = path.lstat()
+def _version(path: str | os.DirEntry[str]) -> tuple[Any, ...]:
+    found = os.lstat(path) if isinstance(path, str) else path.stat(follow_symlinks=False)
     if not stat.S_ISREG(found.st_mode):
         raise StoreDamagedError("a part of the catalogue is a folder")
     return found.st_ino, found.st_size, found.st_mtime_ns
 
 
-def _versions(folder: Path) -> list[tuple[Any, ...]]:
+def _versions(folder: str) -> list[tuple[Any, ...]]:
     with contextlib.suppress(FileNotFoundError), os.scandir(folder) as files:
-        return sorted((one.name, *_version(Path(one.path))) for one in files)
+        return sorted((one.name, *_version(one)) for one in files)
     return []
 
 

@@ -30,12 +30,11 @@ from dpstream.core.errors import (
     StoreFormatError,
     UnitError,
 )
-from dpstream.core.paths import parse_json, read_bytes, shown_path
-from dpstream.core.privacy.budget import Budget, amount_words
-from dpstream.core.privacy.convert import group
+from dpstream.core.paths import parse_json, read_bytes, sha256_hex, shown_path
+from dpstream.core.privacy import Budget, amount_words, group
 from dpstream.io.sources.calendar import CalendarPeriods, period_grid
 from dpstream.stream.identity import canonical_json, is_same_unit, require_same_unit, whose_unit
-from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain
+from dpstream.stream.ledger.chained_lines import as_file, chained, read_chain
 from dpstream.stream.ledger.limit import UNITS, Limit, Total, budget_from_dict, compose, in_unit
 from dpstream.stream.store.lock import repair_mode
 from dpstream.stream.store.sealed_history import PINNED, account_pin, utc_now
@@ -352,7 +351,7 @@ class Account:
                 # On record only: the sum of both is charged, whatever their border (docs/guide/evolution.md).
                 content["begins_with"] = facts["base"]["stream_id"]
             self._append(lines, content)
-            return Pin(state.account_id, len(lines), line_hash(lines[-1]))
+            return Pin(state.account_id, len(lines), sha256_hex(lines[-1]))
 
     def require_room(self, state: AccountState, facts: dict[str, Any]) -> Budget:
         """What a stream that is pinned to ``facts`` would be charged, where the limit allows it; writes nothing.
@@ -444,7 +443,7 @@ class Account:
 
     def _write(self, lines: list[bytes]) -> None:
         """The file, and then its witness; the caller holds the folder's lock."""
-        head = {"format": 1, "entry": len(lines), "seal": line_hash(lines[-1])}
+        head = {"format": 1, "entry": len(lines), "seal": sha256_hex(lines[-1])}
         durable.replace_file(self.path, as_file(lines), mode=0o600)
         durable.replace_file(self._head, canonical_json(head), mode=0o600)
 
@@ -509,7 +508,7 @@ class Account:
                 f"{self._head.name} knows entry {number}, the account ends at entry {len(lines)}: rolled back",
                 where=where,
             )
-        if number < 1 or seal != line_hash(lines[number - 1]):
+        if number < 1 or seal != sha256_hex(lines[number - 1]):
             raise StoreDamagedError(f"{self._head.name} knows another entry {number}", where=where)
 
 
@@ -532,7 +531,7 @@ def _replay(entries: list[dict[str, Any]], lines: list[bytes], where: str) -> Ac
         for number, entry in enumerate(entries[1:], start=2):
             match entry["kind"]:
                 case "charge":
-                    charge = _charge_of(number, line_hash(lines[number - 1]), entry)
+                    charge = _charge_of(number, sha256_hex(lines[number - 1]), entry)
                     charges[charge.stream_id] = charge
                 case "raise":
                     limit = Limit.from_dict(entry["limit"])

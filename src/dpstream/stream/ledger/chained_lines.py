@@ -7,21 +7,15 @@ Trusted base: kernel (what streams cost together).
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
-from dpstream.core.paths import parse_json
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.stream.identity import canonical_json
 
 
 def chained(content: dict[str, Any], before: bytes | None) -> bytes:
     """The next line, without its end; ``before``: the line before."""
-    return canonical_json({**content, "previous": None if before is None else line_hash(before)})
-
-
-def line_hash(line: bytes) -> str:
-    """What the next line says of this one."""
-    return hashlib.sha256(line).hexdigest()
+    return canonical_json({**content, "previous": None if before is None else sha256_hex(before)})
 
 
 def as_file(lines: list[bytes]) -> bytes:
@@ -42,7 +36,7 @@ def read_chain(data: bytes) -> tuple[list[str], list[dict[str, Any]]]:
         except (ValueError, KeyError, TypeError):
             problems.append(f"line {number} cannot be read")
             break
-        if previous != (None if before is None else line_hash(before)):
+        if previous != (None if before is None else sha256_hex(before)):
             problems.append(f"line {number} does not follow line {number - 1}: changed, or a line is missing")
         lines.append(line)
         before = raw

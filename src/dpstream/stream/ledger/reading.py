@@ -18,6 +18,7 @@ from typing import Any
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
+from dpstream.core.paths import sha256_hex
 from dpstream.core.privacy.budget import Budget
 from dpstream.io.sinks.catalogue import Catalogue
 from dpstream.io.sinks.publisher import published_steps
@@ -25,7 +26,7 @@ from dpstream.io.sinks.table_files import file_sha256
 from dpstream.io.sinks.target import MANIFEST, Comparison, step_name
 from dpstream.stream.identity import canonical_json, plan_hash
 from dpstream.stream.ledger.account import Pin
-from dpstream.stream.ledger.chained_lines import as_file, chained, line_hash, read_chain
+from dpstream.stream.ledger.chained_lines import as_file, chained, read_chain
 from dpstream.stream.ledger.limit import budget_from_dict
 from dpstream.stream.store.encryption import StateKey, unlock
 from dpstream.stream.store.place import has_store, no_stream, viewed
@@ -326,8 +327,8 @@ def export_ledger(ledger: Ledger) -> bytes:
         }
         lines.append(chained(line, lines[-1]))
     end = {"end": True, "steps": len(ledger.spends), "total": str(total), "not_released": ledger.inside}
-    end["previous"] = line_hash(lines[-1])
-    lines.append(canonical_json({**end, "sha256": line_hash(canonical_json(end))}))
+    end["previous"] = sha256_hex(lines[-1])
+    lines.append(canonical_json({**end, "sha256": sha256_hex(canonical_json(end))}))
     return as_file(lines)
 
 
@@ -378,7 +379,7 @@ def check_export(data: bytes, releases: str | Path | None = None) -> CheckedExpo
             len(spends) + 2,
         ):
             findings.append("the last line contradicts earlier lines")
-        elif end["sha256"] != line_hash(canonical_json({key: end[key] for key in end if key != "sha256"})):
+        elif end["sha256"] != sha256_hex(canonical_json({key: end[key] for key in end if key != "sha256"})):
             findings.append("the last line was changed")
         name, inside = str(head["stream"]), set(end.get("not_released", ()))
         symbol = "epsilon" if ledger.planned.as_dict()["definition"] == "pure" else "rho"

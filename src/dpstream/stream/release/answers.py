@@ -4,22 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from dpstream.core.contracts import PeopleEstimate
 from dpstream.core.errors import LimitError
 from dpstream.core.privacy.law import WeightedSum, check_confidence
-from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.schema.predicate import Predicate
+from dpstream.core.schema import Clique, Domain, Predicate, Schema
 from dpstream.core.showing import notebook_page
 from dpstream.io.objects import AnyPath
 from dpstream.io.sinks.simulated_errors import error_steps, simulated_errors
 from dpstream.stream.release.estimates import Missing, Published, error_words, sum_of_cells
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
 
 #: How an error was found: from the law of the noise; as an upper bound on that; or by simulation. The words are those
 #: of verdicts; an answer has no predicted error, which is one from before there are data.

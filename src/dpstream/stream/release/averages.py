@@ -16,9 +16,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.law import check_confidence
-from dpstream.core.schema import Schema
-from dpstream.core.schema.numeric import Integer, Real
-from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.schema import Integer, Real, Schema, parse_predicate
 from dpstream.stream.release.answers import check_cells
 from dpstream.stream.release.estimates import Estimate, Missing
 from dpstream.stream.release.released_verdicts import clipped_words

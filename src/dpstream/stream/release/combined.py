@@ -10,15 +10,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts
 from dpstream.core.errors import LimitError, StoreDamagedError
-from dpstream.core.privacy.cube import CubeNoise
-from dpstream.core.privacy.joint import HistogramCells
+from dpstream.core.privacy import CubeNoise, HistogramCells
 from dpstream.core.privacy.law import NoiseSum, WeightedLaplace, WeightedSum, has_law
 from dpstream.core.schema.trees import Fitted, Tree
 
@@ -72,8 +71,43 @@ class Part(Protocol):
         ...
 
 
+class _Weighted:
+    """A part whose multiple has another weight."""
+
+    weight: float
+
+    def scaled(self, weight: float) -> Self:
+        """See ``Part``."""
+        return replace(self, weight=self.weight * weight)  # type: ignore[type-var]
+
+    def plus(self, other: Self) -> Self | None:
+        """See ``Part``."""
+        weight = self.weight + other.weight
+        return replace(self, weight=weight) if abs(weight) > _CANCELLED else None  # type: ignore[type-var]
+
+
+class _OfPart:
+    """What follows from another part."""
+
+    part: Part
+
+    @property
+    def source(self) -> NoisyCounts:
+        """What was measured."""
+        return self.part.source
+
+    def scaled(self, weight: float) -> Self:
+        """See ``Part``."""
+        return replace(self, part=self.part.scaled(weight))  # type: ignore[type-var]
+
+    def plus(self, other: Self) -> Self | None:
+        """See ``Part``."""
+        part = self.part.plus(other.part)
+        return None if part is None else replace(self, part=part)  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
-class CellsOf:
+class CellsOf(_Weighted):
     """Cells of a measured marginal: ``each`` of them make one cell of the estimate."""
 
     source: NoisyCounts
@@ -93,15 +127,6 @@ class CellsOf:
     def key(self) -> Any:
         """See ``Part``."""
         return self.source.draw, self.source.columns, self.each
-
-    def scaled(self, weight: float) -> CellsOf:
-        """See ``Part``."""
-        return replace(self, weight=self.weight * weight)
-
-    def plus(self, other: CellsOf) -> CellsOf | None:
-        """See ``Part``."""
-        weight = self.weight + other.weight
-        return replace(self, weight=weight) if abs(weight) > _CANCELLED else None
 
 
 @dataclass(frozen=True)
@@ -156,7 +181,7 @@ class Interactions:
 
 
 @dataclass(frozen=True)
-class TreeCells:
+class TreeCells(_Weighted):
     """How the noise of one level's draw enters the estimates of a level (``trees``).
 
     Attributes:
@@ -189,29 +214,15 @@ class TreeCells:
         """See ``Part``."""
         return self.source.draw, self.source.columns, self.fitted, self.estimated
 
-    def scaled(self, weight: float) -> TreeCells:
-        """See ``Part``."""
-        return replace(self, weight=self.weight * weight)
-
-    def plus(self, other: TreeCells) -> TreeCells | None:
-        """See ``Part``."""
-        weight = self.weight + other.weight
-        return replace(self, weight=weight) if abs(weight) > _CANCELLED else None
-
 
 @dataclass(frozen=True)
-class OfTop:
+class OfTop(_Weighted, _OfPart):
     """How what others say of a tree's top enters the estimates of a level: ``part`` is of the number of records."""
 
     part: Part
     fitted: Fitted
     estimated: int
     weight: float = 1.0
-
-    @property
-    def source(self) -> NoisyCounts:
-        """What was measured."""
-        return self.part.source
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """See ``Part``."""
@@ -224,31 +235,17 @@ class OfTop:
         """See ``Part``."""
         return self.part.key, self.fitted, self.estimated
 
-    def scaled(self, weight: float) -> OfTop:
-        """See ``Part``."""
-        return replace(self, weight=self.weight * weight)
-
-    def plus(self, other: OfTop) -> OfTop | None:
-        """See ``Part``."""
-        weight = self.weight + other.weight
-        return replace(self, weight=weight) if abs(weight) > _CANCELLED else None
-
 
 #: Of a tree's weights so many are exact; the others are rounded up, to so many sizes between a number and its double.
 _EXACT_WEIGHTS, _STEPS_OF_2 = 32, 8
 
 
 @dataclass(frozen=True, eq=False)
-class SumOf:
+class SumOf(_OfPart):
     """The sum of some cells of an estimate, as a number of its own."""
 
     part: Part
     cells: NDArray[np.bool_]
-
-    @property
-    def source(self) -> NoisyCounts:
-        """What was measured."""
-        return self.part.source
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """See ``Part``."""
@@ -259,27 +256,13 @@ class SumOf:
         """See ``Part``."""
         return self.part.key, self.cells.tobytes()
 
-    def scaled(self, weight: float) -> SumOf:
-        """See ``Part``."""
-        return replace(self, part=self.part.scaled(weight))
-
-    def plus(self, other: SumOf) -> SumOf | None:
-        """See ``Part``."""
-        part = self.part.plus(other.part)
-        return None if part is None else replace(self, part=part)
-
 
 @dataclass(frozen=True, eq=False)
-class Inside:
+class Inside(_OfPart):
     """What a draw says of the first cells of a marginal: values that were discovered later had no cell yet."""
 
     part: Part
     shape: tuple[int, ...]
-
-    @property
-    def source(self) -> NoisyCounts:
-        """What was measured."""
-        return self.part.source
 
     def coefficients(self, cells: NDArray[np.bool_]) -> Coefficients:
         """See ``Part``."""
@@ -289,15 +272,6 @@ class Inside:
     def key(self) -> Any:
         """See ``Part``."""
         return self.part.key
-
-    def scaled(self, weight: float) -> Inside:
-        """See ``Part``."""
-        return replace(self, part=self.part.scaled(weight))
-
-    def plus(self, other: Inside) -> Inside | None:
-        """See ``Part``."""
-        part = self.part.plus(other.part)
-        return None if part is None else replace(self, part=part)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,7 @@ from dpstream.core.contracts import Counted, NoisyCounts
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.privacy.joint import HistogramCells
 from dpstream.core.privacy.law import NoiseSum, WeightedSum, check_confidence
-from dpstream.core.schema import Schema
-from dpstream.core.schema.discrete import Categorical
-from dpstream.core.schema.predicate import Predicate
+from dpstream.core.schema import Categorical, Predicate, Schema
 from dpstream.core.schema.trees import Tree
 from dpstream.io.sinks.release_reader import MeasuredStep, measured_steps
 from dpstream.stream.release.combined import (

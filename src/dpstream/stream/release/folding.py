@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.schema.column import Column
-from dpstream.core.schema.numeric import Ordered
+from dpstream.core.schema import Column, Ordered
 
 
 @dataclass(frozen=True)

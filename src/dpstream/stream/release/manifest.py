@@ -11,15 +11,11 @@ import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dpstream.core.contracts import StreamPlan, Synthesis
-from dpstream.core.privacy.budget import PureDP, amount_words, definition_words
-from dpstream.core.privacy.unit import Individual, Record, User
-from dpstream.core.schema import Schema
-from dpstream.core.schema.column import Column
-from dpstream.core.schema.discrete import Categorical, Found
-from dpstream.core.schema.numeric import Ordered
+from dpstream.core.privacy import Individual, PureDP, Record, User, amount_words, definition_words
+from dpstream.core.schema import Categorical, Column, Found, Ordered, Schema
 from dpstream.core.version import __version__
 from dpstream.io.sinks.change_tables import ID, LABEL
 from dpstream.io.sinks.period_tables import PERIOD, PERSON, WEIGHT, called, wide_name
@@ -36,10 +32,6 @@ from dpstream.stream.release.released_verdicts import (
     when_measured,
 )
 from dpstream.stream.templates import words
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-
 
 _TYPES = {"real": "number"}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import cached_property, partial
@@ -10,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError, StoreError
-from dpstream.core.paths import parse_json
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.io.sinks import catalogue
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.period_tables import add_periods
@@ -410,7 +409,7 @@ class ReleasePublisher:
             "step": step,
             "state": "rejected" if held else "withdrawn",
             "reason": reason,
-            "manifest_sha256": hashlib.sha256(committed.manifest).hexdigest(),
+            "manifest_sha256": sha256_hex(committed.manifest),
             "words": words,
         }
         decision, state = (notice["state"], by), "rejected" if held else "withdrawing"

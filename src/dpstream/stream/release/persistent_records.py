@@ -23,18 +23,16 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Packed, PlacedRecords, Synthesis, SyntheticTable
 from dpstream.core.errors import StoreDamagedError
+from dpstream.core.schema import Schema
 from dpstream.core.schema.domain import Codes
 from dpstream.io.sinks.change_tables import DELETE, ID, INSERT, OP, UPDATE, cells_differ
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
 
 # Records that leave and records that come, paired so that few cells change. Public data only, nothing is drawn.
 

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import Measured, Synthesis, SyntheticTable
 from dpstream.core.errors import ConfigError, DpstreamError
 from dpstream.core.privacy.law import WeightedSum, check_confidence
-from dpstream.core.schema.domain import Clique, Domain
-from dpstream.core.schema.predicate import parse_predicate
+from dpstream.core.schema import Clique, Domain, Schema, parse_predicate
 from dpstream.io.sinks.release_reader import Frame, as_frame, check_frame, read_table
 from dpstream.stream.release.answers import (
     NOT_MEASURED,
@@ -36,7 +35,6 @@ from dpstream.stream.release.showing import estimate_html, release_html, spent_o
 
 if TYPE_CHECKING:
     from dpstream.core.privacy import Budget
-    from dpstream.core.schema import Schema
     from dpstream.stream.release.pictures import Picture
 
 #: Why an answer carries no interval.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ExpectedTable, MarginalError, StreamPlan, Synthesis, SyntheticTable
 from dpstream.core.contracts.expectations import with_columns
 from dpstream.core.privacy.unit import Individual, Record
+from dpstream.core.schema import Schema
 from dpstream.core.schema.column import Column
 from dpstream.core.schema.numeric import Integer, Ordered, Real, number_text
 from dpstream.stream.release.verdicts import (
@@ -26,9 +27,6 @@ from dpstream.stream.release.verdicts import (
     only_good_news,
     verdicts_from,
 )
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
 
 # The number of records of a release and its error: the only place that reads them off a manifest. Public.
 

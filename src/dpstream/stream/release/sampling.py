@@ -5,22 +5,18 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dpstream.core.contracts import Synthesis, SyntheticTable
 from dpstream.core.errors import ConfigError, InputError, LimitError, StoreDamagedError
-from dpstream.core.schema.discrete import Categorical
+from dpstream.core.schema import Categorical, Schema, parse_predicate
 from dpstream.core.schema.domain import Domain, Impossible, pack_mask
-from dpstream.core.schema.predicate import parse_predicate
 from dpstream.io.sinks.target import MODEL
 from dpstream.mechanisms import ModelSynthesis
 from dpstream.stream.release.answers import Answer, check_cells
 from dpstream.stream.release.table_blocks import drawing, whole_table
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
 
 #: Under a condition that fewer records are expected to satisfy, none are drawn: the model says nothing of them.
 LEAST_EXPECTED = 1.0

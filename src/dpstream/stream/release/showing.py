@@ -28,8 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.column import Column
+    from dpstream.core.schema import Column, Schema
 
 _ROWS = 10
 

@@ -8,7 +8,6 @@ Trusted base: store (holds private state).
 
 from __future__ import annotations
 
-import hashlib
 import json
 import secrets
 import warnings
@@ -24,6 +23,7 @@ from numpy.typing import NDArray
 from dpstream.core import durable
 from dpstream.core.contracts import Packed
 from dpstream.core.errors import ConfigError, StepError, StoreDamagedError, StoreError
+from dpstream.core.paths import sha256_hex
 from dpstream.core.tables.access import CounterShards
 from dpstream.core.tables.counter_files import sweep_files
 from dpstream.core.tables.undiscovered import Counts, PresentTexts
@@ -388,7 +388,7 @@ class Store:
                 raise self._damaged(f"the store has no file {name} of step {step}")
             digest, sealed = row
             data = None if sealed is None else db.sealing.open(sealed, "file", step, name)
-        if data is not None and hashlib.sha256(data).hexdigest() != digest:
+        if data is not None and sha256_hex(data) != digest:
             raise self._damaged(f"the stored {name} of step {step} was changed")
         return digest, data
 
@@ -580,7 +580,7 @@ class Store:
         held = prepared.reservation
         step = held.step
         flag = int(prepared.test_seed)
-        key, digest = self.meta["key"], hashlib.sha256(prepared.manifest).hexdigest()
+        key, digest = self.meta["key"], sha256_hex(prepared.manifest)
         cost = (prepared.definition, prepared.spent, prepared.parts.decode(), utc_now())
         sealed = (step, held.batch_id, held.content, prepared.manifest, digest, flag, *cost)
         seal = step_seal(key, self._last_seal, *sealed)

@@ -5,11 +5,10 @@ Trusted base: owner (checks private state).
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from dpstream.core.errors import StoreDamagedError, StoreError
-from dpstream.core.paths import parse_json
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.io.sinks.target import NOTICE
 from dpstream.stream.store import container
 from dpstream.stream.store.encryption import StateKey, key_name, mark, sealing_for, unlock
@@ -92,7 +91,7 @@ def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) 
         before = publication
         if rows != listed or noticed != (publication in _TAKEN_BACK):
             problems.append(f"the record of the files of step {step} was changed")
-        if hashlib.sha256(manifest).hexdigest() != digest:
+        if sha256_hex(manifest) != digest:
             problems.append(f"the stored manifest of step {step} was changed")
         if packed is not None:
             try:
@@ -104,7 +103,7 @@ def stored_problems(db: StoreDatabase, key: bytes, last_step: int, users: Path) 
                 opened = None if data is None else db.sealing.open(data, "file", step, name)
             except StoreDamagedError:
                 opened = b""
-            if opened is not None and hashlib.sha256(opened).hexdigest() != wanted:
+            if opened is not None and sha256_hex(opened) != wanted:
                 problems.append(f"the stored {name} of step {step} was changed")
     return problems
 

@@ -13,8 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.counters import CalibratedCounter, CounterState
-from dpstream.core.counters.counter import FactoredCounter
+from dpstream.core.counters import CalibratedCounter, CounterState, FactoredCounter
 from dpstream.core.counters.intervals import CalibratedIntervalCounter
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import (

@@ -31,8 +31,7 @@ from typing import Any, Protocol, TypeVar, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import PresentRecords, PrivateBatch, StartTable, StreamPlan, Synthesis
-from dpstream.core.contracts.private_batch import Events
+from dpstream.core.contracts import Events, PresentRecords, PrivateBatch, StartTable, StreamPlan, Synthesis
 from dpstream.core.privacy import (
     AnyNoise,
     Budget,

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
-from dpstream.core.privacy.budget import ZCDP, Budget, PureDP
-from dpstream.core.privacy.randomness import Randomness
+from dpstream.core.privacy import ZCDP, Budget, PureDP, Randomness
 
 AuditLength = Literal["short", "long"]
 

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from dpstream.core.contracts import ends
 from dpstream.core.errors import DataError, SchemaError
 from dpstream.core.privacy import User
-from dpstream.core.schema import Categorical, Schema
-from dpstream.core.schema.domain import Domain
+from dpstream.core.schema import Categorical, Domain, Schema
 from dpstream.core.schema.pattern import Pattern
 from dpstream.core.tables import (
     EncodedBatch,

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.contracts import StartTable
+from dpstream.core.contracts import ExpectedTable, StartTable
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.array_types import Codes, Floats
 
 if TYPE_CHECKING:
-    from dpstream.core.contracts import ExpectedTable
     from dpstream.project import Config
 
 #: What the columns of an imagined table are like: all values alike and independent; skewed, and dependent on each

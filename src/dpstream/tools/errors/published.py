@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import math
@@ -15,6 +14,7 @@ import numpy as np
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
+from dpstream.core.paths import sha256_hex
 from dpstream.core.schema.predicate import parse_predicate
 from dpstream.core.version import __version__
 from dpstream.io.sinks import Publisher, read_catalogue
@@ -233,7 +233,7 @@ def publish_errors(simulation: Simulation, *, questions: Sequence[str] = ()) -> 
         listed, data = _cells(StepErrors.of(simulation, step))
         facts["cells"] = {
             "file": error_files(step)[1],
-            "sha256": hashlib.sha256(data).hexdigest(),
+            "sha256": sha256_hex(data),
             "marginals": listed,
         }
         text = json.dumps(facts, indent=1, ensure_ascii=False, allow_nan=False) + "\n"

@@ -6,7 +6,6 @@ releases, so that a call that was interrupted goes on, and another number of pro
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import time
@@ -23,6 +22,7 @@ import numpy as np
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreError
+from dpstream.core.paths import sha256_hex
 from dpstream.core.privacy import Randomness
 from dpstream.core.version import __version__
 from dpstream.io.sinks import read_catalogue, read_manifest, readable_steps
@@ -192,7 +192,7 @@ def _base(config: Config, digest: str) -> StartTable:
 
 
 def _hash(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
+    return sha256_hex(json.dumps(value, sort_keys=True).encode())
 
 
 def _file(place: Path, run: int) -> Path:

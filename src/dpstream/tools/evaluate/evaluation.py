@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, StepError
 from dpstream.core.privacy import Event, Randomness, User
-from dpstream.core.schema import Categorical, Schema
-from dpstream.core.schema.domain import Clique
+from dpstream.core.schema import Categorical, Clique, Schema
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
 from dpstream.io.sinks.release_reader import released_alike, released_schema
 from dpstream.mechanisms import AIM

@@ -14,23 +14,19 @@ import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
+from dpstream.core.schema import Clique, Domain, Schema
 from dpstream.core.schema.constraints import Constraints, Rules
 from dpstream.core.tables import count_marginals
 from dpstream.tools.evaluate.array_types import Codes, Floats
 from dpstream.tools.evaluate.measures import WORDS, Measure, verdict_words
 from dpstream.tools.evaluate.metrics import SEED, total_variation
 from dpstream.tools.evaluate.trends import Trends
-
-if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Clique, Domain
-
 
 _TEST_SHARE: Final = 0.3
 #: Rows of each table that a classifier sees, and that are looked up one by one.

@@ -15,8 +15,7 @@ from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.metrics import SEED
 
 if TYPE_CHECKING:
-    from dpstream.core.schema import Schema
-    from dpstream.core.schema.domain import Domain
+    from dpstream.core.schema import Domain, Schema
 
 #: The smallest change of a true share that counts: one percent of the table.
 CLEAR: Final = 0.01

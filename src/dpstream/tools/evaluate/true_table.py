@@ -12,7 +12,7 @@ Trusted base: owner (keeps the owner's private table).
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -30,8 +30,6 @@ from dpstream.stream.admission import Batch, encode_batch
 from dpstream.tools.evaluate.array_types import Codes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dpstream.core.schema import Schema
     from dpstream.io.sources import StepInput
     from dpstream.project import Config

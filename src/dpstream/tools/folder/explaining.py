@@ -1,4 +1,5 @@
-"""The files that explain a folder of releases: ``README.txt``, ``index.html``, ``counts.csv`` and descriptors.
+"""The files that explain a folder of releases: ``README.txt``, its page, ``counts.csv`` and descriptors (Frictionless,
+Croissant, DCAT). All but the descriptors say what is in ``counts.csv``, or compare two periods of it.
 
 They are made of what the folder holds and of what ``[statement]`` says. So they cost nothing, may be lost, and may be
 made again at any time. ``README.txt`` is written last: its last line says of which releases the files speak.
@@ -6,35 +7,217 @@ made again at any time. ``README.txt`` is written last: its last line says of wh
 
 from __future__ import annotations
 
+import base64
 import hashlib
+import itertools
 import json
 import textwrap
-from dataclasses import astuple
+from collections.abc import Sequence
+from dataclasses import astuple, replace
 from functools import cache
+from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import DpstreamError
 from dpstream.core.paths import parse_json
+from dpstream.core.showing import script_json, templates
 from dpstream.core.version import __version__
-from dpstream.io.sinks import catalogue
-from dpstream.io.sinks.release_reader import readable_steps
+from dpstream.io.sinks import Publisher, catalogue, readable_steps
 from dpstream.io.sinks.table_files import to_bytes
 from dpstream.io.sinks.target import CODEBOOK
-from dpstream.project.statement import COUNTS
-from dpstream.stream.measured_counts import CountsOf, published_counts, to_rows, variances_add
+from dpstream.project.statement import COUNT_COLUMNS, COUNTS, Newest, croissant, dcat, newest_release
+from dpstream.stream.measured_counts import (
+    CountsOf,
+    Headline,
+    compared,
+    published_counts,
+    to_rows,
+    variances_add,
+)
 from dpstream.stream.public_release import PublicRelease
-from dpstream.stream.release.manifest import COUNTED
+from dpstream.stream.release.estimates import Estimate
+from dpstream.stream.release.flows import Span, days_of
+from dpstream.stream.release.manifest import COUNTED, pretty_json
 from dpstream.stream.release.released_verdicts import table_measured, when_measured
-from dpstream.tools.folder.descriptors import descriptors
-from dpstream.tools.folder.page import figure, page_facts
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-    from dpstream.io.sinks import Publisher
     from dpstream.project import Config
     from dpstream.project.keys import Publication
+
+
+#: Rows that the page holds, changes that it lists.
+_MOST_ROWS, _CHANGES = 8_000, 200
+
+
+def page_facts(
+    release: PublicRelease, counts: Sequence[CountsOf], flowing: Sequence[Headline]
+) -> dict[str, Any]:
+    """What the template needs beside the facts of the text."""
+    scripts = ("folder/templates/page.js", "report/assets/sortable.js")
+    script = "".join(files("dpstream.tools").joinpath(name).read_text("utf-8") for name in scripts)
+    groups, cut = _groups(counts)
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {
+        "policy": f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'",
+        "script": script,
+        "data": script_json(groups) if groups else None,
+        "cut": cut,
+        "cards": _cards(counts),
+        **_changes(release, flowing),
+    }
+
+
+def _groups(counts: Sequence[CountsOf]) -> tuple[list[dict[str, Any]], list[str]]:
+    """The counts of each column and kind, period after period; and the columns that are too long for the page."""
+    found, cut, size = dict[tuple[str, str], list[CountsOf]](), list[str](), 0
+    for one in counts:
+        many = 1 if one.estimate is None else one.estimate.values.size
+        column = " x ".join(one.columns) or "all"
+        if column in cut or (column != "all" and size + many > _MOST_ROWS):
+            cut += [] if column in cut else [column]
+            found = {key: group for key, group in found.items() if key[0] != column}
+            continue
+        size += many
+        found.setdefault((column, one.kind), []).append(one)
+    groups = list[dict[str, Any]]()
+    for (column, kind), group in found.items():
+        known = [one.estimate.names for one in group if one.estimate is not None]
+        if known:
+            nothing = [None] * len(known[-1])
+            parts = (_cells(one.estimate) if one.estimate else nothing for one in group)
+            facts = {"column": column, "kind": kind, "values": known[-1]}
+            spans = [_when(one.span, kind) for one in group]
+            groups.append({**facts, "spans": spans, "cells": list(itertools.chain.from_iterable(parts))})
+    return groups, cut
+
+
+def _cells(estimate: Estimate) -> list[list[float | None] | None]:
+    """The number of each cell, and half its interval; None where its value was discovered later."""
+    table = estimate.to_table()
+    columns = [table[name].to_pylist() for name in ("measured", "low", "high")]
+    return [
+        None if count is None else [round(count, 1), None if low is None else round(high - low, 1) / 2]
+        for count, low, high in zip(*columns, strict=True)
+    ]
+
+
+def _when(span: Span, kind: str) -> str:
+    """What a period is called; the name is its end where records are present."""
+    first, last = span.first_day or span.first, span.last_day or span.last
+    word = "" if span.first_day else "step " if first == last or kind == "present" else "steps "
+    return f"{word}{last}" if kind == "present" or first == last else f"{word}{first} to {last}"
+
+
+def _cards(counts: Sequence[CountsOf]) -> list[dict[str, str]]:
+    """The newest number of records of each kind."""
+    newest = {one.kind: one for one in counts if not one.columns and one.estimate and not one.estimate.chosen}
+    return [
+        {"kind": kind, "when": _when(one.span, kind), "count": figure(one.estimate.values.item())}
+        | {"width": figure(one.estimate.half_widths().item())}
+        for kind in ("came", "left", "present")
+        if (one := newest.get(kind)) is not None and one.estimate is not None
+    ]
+
+
+def figure(number: float, digits: int = 0) -> str:
+    """A number for people.
+
+    >>> figure(-1234.56, 1), figure(-0.3)
+    ('\u22121,234.6', '0')
+    """
+    return f"{round(number, digits) + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def _changes(release: PublicRelease, found: Sequence[Headline]) -> dict[str, Any]:
+    """Of the last whole period of each headline and the one before: records a day, and what is seen of their change."""
+    made = [one for one in compared(release, found)[0] if one.rows[0]["seen"] is not None]
+    rows = [
+        {**row, "column": " x ".join(one.headline.columns) or "all", "kind": one.events}
+        | {"before": row["earlier"] / one.days[0], "last": row["later"] / one.days[1]}
+        for one in made
+        for row in one.rows
+    ]
+    rows.sort(key=lambda row: (not row["seen"], -abs(row["last"] - row["before"])))
+    return {
+        "changes": rows[:_CHANGES],
+        "hidden": sum(not row["seen"] for row in rows),
+        "more_changes": len(rows[_CHANGES:]),
+        "who": made[0].change.later.records if made else "",
+        "unit": "step" if made and made[0].spans[1].days is None else "day",
+    }
+
+
+#: Frictionless types of columns other than texts; the values of columns that have few.
+_TYPES = {"sc:Float": "number"}
+_VALUES: dict[str, dict[str, Any]] = {
+    "kind": {"enum": ["came", "left", "present"]},
+    "status": {"pattern": "exact|approximate|least squares|not known|from step [0-9]+"},
+}
+
+
+def descriptors(config: Config, folder: Path, counts: bytes) -> dict[str, bytes]:
+    """The files by name; empty objects where no whole table is there, such as after a withdrawal.
+
+    Errors:
+        StoreDamagedError: files that differ from the published hashes.
+    """
+    newest, made = newest_release(folder), dict[str, dict[str, Any]]()
+    book = parse_json((folder / CODEBOOK).read_bytes())
+    made["datapackage.json"] = _package(book, config.publication, newest)
+    made["croissant.json"], made["catalog.json"] = {}, {}
+    if newest is not None and "label" in newest.manifest:
+        newest = replace(newest, counts=counts)
+        days = days_of(newest.manifest.get("period"))
+        date = None if days is None else days[1].isoformat()  # no clock: equal releases give equal files
+        made["croissant.json"] = croissant(config, {}, newest, date)
+        made["catalog.json"] = dcat(config, {}, newest, date)
+    return {name: pretty_json(one) for name, one in made.items()}
+
+
+def _package(book: dict[str, Any], publication: Publication, newest: Newest | None) -> dict[str, Any]:
+    """The codebook's table as a resource beside the counts, and what the owner says.
+
+    Source: Frictionless Data, "Data Package" (v1) and "Table Schema".
+    """
+    (table,) = book["resources"]
+    form = table["path"].rpartition(".")[2]
+    there = set() if newest is None else {name for name, _ in newest.columns}
+    described = [field for field in table["schema"]["fields"] if field["name"] in there]  # of periods so far
+    missing = [""]
+    if form != "csv":  # the profile of tabular resources is for CSV
+        table.pop("profile")
+        labels = [label for field in described for label in field.get("constraints", {}).get("enum", ())]
+        if not {"nan", "NaT"}.intersection(labels):
+            missing += ["nan", "NaT"]  # null, as pandas writes it, by which Frictionless reads Parquet
+    table = {**table, "format": form, "schema": {"fields": described, "missingValues": missing}}
+    fields = [
+        {
+            "name": name,
+            "type": _TYPES.get(kind, "string"),
+            "description": meaning,
+            **({"constraints": _VALUES[name]} if name in _VALUES else {}),
+        }
+        for name, kind, meaning in COUNT_COLUMNS
+    ]
+    measured = {
+        "name": "counts",
+        "path": COUNTS,
+        "profile": "tabular-data-resource",
+        "format": "csv",
+        "schema": {"fields": fields, "missingValues": [""]},
+    }
+    package = {**book, "profile": "data-package", "title": publication.title or book["title"]}
+    package["resources"] = [*([] if newest is None else [table]), measured]
+    if publication.license is not None:
+        named = "path" if "://" in publication.license else "name"
+        package["licenses"] = [{named: publication.license}]
+    if publication.publisher is not None:
+        package["contributors"] = [{"title": publication.publisher, "role": "publisher"}]
+    return package
+
 
 README = "README.txt"
 PAGE = "index.html"
@@ -157,13 +340,8 @@ def _lines(text: str, most: int | None = None) -> list[str]:
 
 @cache
 def _templates() -> Environment:
-    import jinja2
-
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("dpstream.tools.folder"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
+    made = templates(
+        "dpstream.tools.folder",
         autoescape=lambda name: name is not None and name.endswith(".html"),
         finalize=lambda value: "" if value is None else value,
         keep_trailing_newline=True,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import ZCDP, PureDP, decimal_text, zcdp_to_epsilon
+from dpstream.core.showing import script_json
 from dpstream.core.version import __version__
 from dpstream.stream.predecessor_cost import own_budget
 from dpstream.stream.release.fitness import Fitness, fitness_of_step
@@ -21,7 +22,7 @@ from dpstream.stream.templates import sentence
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
 from dpstream.tools.report.charts import Charts
 from dpstream.tools.report.dates import Calendar, calendar_of
-from dpstream.tools.report.markup import Html, block, integer, page, part, percent, script_json
+from dpstream.tools.report.markup import Html, block, integer, page, part, percent
 from dpstream.tools.report.time_page import time_section
 
 if TYPE_CHECKING:
@@ -403,7 +404,7 @@ def frame(
         marker=Html(marker),
         policy=_policy(script),
         style=Html(_asset("report.css")),
-        data=script_json(data),
+        data=Html(script_json(data)),
         script=script,
     )
 

@@ -5,13 +5,14 @@ Prose, frames and drawings are templates in ``templates``.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
+
+from dpstream.core.showing import templates
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -39,32 +40,15 @@ def page(**facts: Any) -> str:
 
 @cache
 def _environment() -> Environment:
-    import jinja2
-
-    made = jinja2.Environment(
-        loader=jinja2.PackageLoader("dpstream.tools.report"),
+    made = templates(
+        "dpstream.tools.report",
         autoescape=True,
-        undefined=jinja2.StrictUndefined,
         finalize=lambda value: "" if value is None else value,
-        trim_blocks=True,
-        lstrip_blocks=True,
         keep_trailing_newline=True,
     )
     made.filters |= {"integer": integer, "percent": percent, "significant": significant}
     made.globals["parts"] = made.get_template("parts.html").module
     return made
-
-
-def script_json(value: Any) -> Html:
-    """JSON that may stand inside ``<script>``: no sign in it can end the element or open a comment.
-
-    >>> print(script_json(["</script><!--", "ü"]))
-    ["\\u003c/script\\u003e\\u003c!--","\\u00fc"]
-    """
-    text = json.dumps(value, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
-    for sign in "<>&":
-        text = text.replace(sign, f"\\u{ord(sign):04x}")
-    return Html(text)
 
 
 def table(headings: Iterable[str], rows: Iterable[Iterable[str]], *, caption: str, numeric: int = 1) -> Html:

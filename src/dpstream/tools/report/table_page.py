@@ -6,26 +6,137 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError
-from dpstream.core.schema.domain import Clique
-from dpstream.core.tables import count_marginals
-from dpstream.stream.release.estimates import Estimate
-from dpstream.stream.release.folding import Group, fold
+from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
+from dpstream.core.schema import Clique, Schema
+from dpstream.core.tables import Workload, count_marginals
+from dpstream.io.sinks import released_schema
+from dpstream.io.sinks.release_reader import released_alike
+from dpstream.io.sinks.simulated_errors import SimulatedErrors, simulated_errors
+from dpstream.stream.release.estimates import Estimate, Published
+from dpstream.stream.release.folding import Group, fold, groups_of
 from dpstream.stream.release.released_verdicts import average_ends, average_words
 from dpstream.tools.evaluate.metrics import cramers_v
-from dpstream.tools.evaluate.run_folder import Folder, StepFacts
+from dpstream.tools.evaluate.run_folder import Accuracy, Folder, PublishedRun, StepFacts, released_codes
 from dpstream.tools.report.assembly import FamilyPage, Page, Pairs, charts_of
 from dpstream.tools.report.charts import ChartLine, Charts, Unit
-from dpstream.tools.report.collect import ReportedRun, collect
 from dpstream.tools.report.dates import Calendar
 from dpstream.tools.report.markup import Html, block, integer, percent, significant, table
 from dpstream.tools.report.plain_page import rows_over_time, states
+
+#: Tables that are read of a long stream, if its reader does not ask for more.
+MAX_TABLES = 40
+
+
+@dataclass(frozen=True, eq=False)
+class ReportedRun(PublishedRun):
+    """Everything public that a page shows.
+
+    Attributes:
+        releases: the folder.
+        schema: the columns; from the configuration, or rebuilt from the codebook.
+        last_table: the step of the last full table; None if there is none.
+        codes: its records.
+        workload: the marginals that the mechanism was asked to keep.
+    """
+
+    releases: Path
+    schema: Schema
+    last_table: int | None
+    codes: NDArray[np.int32] | None
+    workload: Workload
+
+    @cached_property
+    def counts(self) -> tuple[NDArray[np.int64], ...]:
+        """By column, the last table's rows by code."""
+        assert self.codes is not None
+        return tuple(
+            np.bincount(self.codes[:, column], minlength=size)
+            for column, size in enumerate(self.schema.domain.sizes)
+        )
+
+    @cached_property
+    def published(self) -> Published | None:
+        """The noisy counts of the steps up to the last table; None where none say how wrong its counts are."""
+        if self.last_table is None or "base" in self.manifest:
+            return None
+        found = Published.read(self.releases, self.schema, self.last_table)
+        return found if found.counts else None
+
+    def measured(self, names: Sequence[str]) -> Estimate | None:
+        """What was measured of a marginal, added up over all steps; None where it was not measured without a gap."""
+        found = None if self.published is None else self.published.estimate(names)
+        return found if isinstance(found, Estimate) else None
+
+    @cached_property
+    def simulated(self) -> SimulatedErrors | None:
+        """What was published about the errors of the last table; None where they were not simulated."""
+        return None if self.last_table is None else simulated_errors(self.releases, self.last_table)
+
+    @property
+    def can_be_simulated(self) -> bool:
+        """Whether ``dpstream errors`` would say more: not of discovered values, nor twice."""
+        return self.simulated is None and not self.schema.open_columns
+
+    @property
+    def accuracy(self) -> Accuracy:
+        """Of the last table; without one, of the last step."""
+        tables = (facts.accuracy for facts in self.shown if facts.step == self.last_table)
+        return next(tables, self.shown[-1].accuracy)
+
+    def labels(self, column: int) -> tuple[str, ...]:
+        """Labels of a column's codes as the released table can tell them apart."""
+        kind = self.schema.columns[column]
+        labels = list(kind.labels())
+        if released_alike(kind):
+            labels[-1] = f"{kind.missing} or {kind.other}"
+        return tuple(labels)
+
+    def groups(self, column: int, counts: NDArray[np.int64], most: int) -> tuple[Group, ...]:
+        """A column's codes in at most about ``most`` groups; codes that are released as the same null are in one."""
+        kind = self.schema.columns[column]
+        groups = groups_of(kind, self.labels(column), counts, most)
+        if not released_alike(kind):
+            return groups
+        other, null = groups[-2:]
+        return (*groups[:-2], Group(null.label, (*other.codes, *null.codes)))
+
+
+def collect(folder: Folder) -> ReportedRun:
+    """Read the last table of a stream of tables. Reads nothing private.
+
+    Errors:
+        StoreDamagedError, StoreFormatError: files that differ from their published hashes, or cannot be read.
+    """
+    releases, last = folder.releases, folder.manifest
+    schema = released_schema(releases, last)
+    step = folder.full[-1] if folder.full else None
+    codes = None if step is None else released_codes(schema, releases, step)
+    facts = folder.facts(folder.full[-1:])
+    workload = _workload(schema, last, releases)
+    return ReportedRun(last, folder.states, facts, releases, schema, step, codes, workload)
+
+
+def _workload(schema: Schema, manifest: dict[str, Any], releases: Path) -> Workload:
+    """The mechanism's, or all single columns for a mechanism that has none."""
+    try:
+        options = manifest["mechanism"]["options"]
+        # A scheduler or an improver asks its black box for marginals.
+        own = {"workload": "all-1-way", **options.get("black_box", {}), **options}
+        spec = own["workload"]
+        return Workload.parse(schema.domain, spec)
+    except (InputError, KeyError, TypeError, AttributeError):
+        raise StoreDamagedError(
+            "the manifest's workload does not fit the columns", where=str(releases)
+        ) from None
+
 
 _BARS = 12
 #: The probability that an interval holds the truth.
@@ -65,6 +176,7 @@ def _column_errors(run: ReportedRun) -> Html:
         simulated=None if run.simulated is None else run.simulated.words,
         some_measured=any(measured),
         all_measured=all(measured),
+        can_be_simulated=run.can_be_simulated,
     )
 
 
@@ -219,7 +331,7 @@ def _pair_error(run: ReportedRun, pair: Clique) -> str:
         cell=accuracy.cell if frozenset(names) in accuracy.marginals else None,
         rows=max(1, len(run.codes) if run.codes is not None else 1),
         simulated=None if errors is None else float(errors.mean()),
-        others_simulated=run.simulated is not None,
+        can_be_simulated=run.can_be_simulated,
     )
     return " ".join(said.unescape().split())
 
@@ -297,6 +409,7 @@ def _weak(run: ReportedRun, dates: Calendar) -> Html | None:
         always=len(run.accuracy.marginals),
         many=len(run.workload),
         published=run.published is not None,
+        can_be_simulated=run.can_be_simulated,
         lagging=run.measured_up_to if run.measured_up_to < run.shown[-1].step else None,
         table=_thin_marginals(run, least),
     )

@@ -10,6 +10,7 @@ from typing import Any, Final
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import parse_json, read_text
+from dpstream.core.showing import templates
 from dpstream.tools.simulate.example import Example
 from dpstream.tools.simulate.stock_folder import STOCK, Stock
 from dpstream.tools.simulate.streams import CENSUS, EVICTIONS, PANEL, RIDES
@@ -108,16 +109,7 @@ def simulate(
 
 
 def _filled(name: str, words: dict[str, Any]) -> str:
-    import jinja2
-
-    loader = jinja2.PackageLoader("dpstream.tools.simulate", "examples")
-    texts = jinja2.Environment(
-        loader=loader,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    texts = templates("dpstream.tools.simulate", "examples", keep_trailing_newline=True)
     return texts.get_template(name).render(words)
 
 

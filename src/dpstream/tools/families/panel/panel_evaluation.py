@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from dpstream.families.panel import CumulativePlan, Pattern, WindowPlan
 from dpstream.families.panel.people import PeoplePlan, seat
 from dpstream.io.sinks import read_table
 from dpstream.io.sinks.period_tables import called, periods_of, wide_name
+from dpstream.project import Config
 from dpstream.project.pending import named_step
 from dpstream.tools.evaluate.contract import (
     EvaluationRequest,
@@ -36,9 +37,6 @@ from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of
 from dpstream.tools.evaluate.true_table import encoded_steps
-
-if TYPE_CHECKING:
-    from dpstream.project import Config
 
 #: Thresholds that are compared at most.
 _MOST = 12
