@@ -169,8 +169,8 @@ def simulate(case: Case, runs: int, generator: np.random.Generator) -> Tally:
         for step, (batch, table) in enumerate(stream(case, generator), start=1):
             synthesis = plan.step(state, batch, randomness)
             if step in CHECKED:
-                manifest = {"stream": "coverage", "rows_in_table": 0, "sampling_seed": 0}
-                check(Release(step, str(step), manifest, synthesis, SCHEMA), table, tally)
+                manifest = {"stream": "coverage", "rows_in_table": 0}
+                check(Release(step, str(step), manifest, synthesis, 0, SCHEMA), table, tally)
     return tally
 
 

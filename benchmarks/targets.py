@@ -131,8 +131,6 @@ def mechanism(plan: StreamPlan, randomness: Randomness) -> Method:
 # What a method is: a trivial answer, offline AIM, or a mechanism by its configuration.
 
 TRIVIAL = ("empty", "uniform", "independent", "last")
-#: Cells of a model at most, as the default has.
-MAX_CELLS = 10_000
 #: Parts of the default's error; its noise is the same.
 _PARTED = ("selection", "age")
 
@@ -176,7 +174,7 @@ def exact(work: Method, steps: int, *, now: bool) -> Method:
             return None
         kept: list[tuple[int, ...]] = []
         for clique in filter(None, reversed(then)):
-            if then[clique].any() and tree_cells(table.domain, [*kept, clique]) <= MAX_CELLS:
+            if then[clique].any() and tree_cells(table.domain, [*kept, clique]) <= 10_000:
                 kept.append(clique)
         counted = table.marginals(kept) if now else [then[clique] for clique in kept]
         pairs = zip(kept, counted, strict=True)
@@ -266,11 +264,12 @@ def configuration(
         rho = approximate_to_zcdp(epsilon, delta).rho if delta else 0
         amount = {"rho": str(rho / 4)} if rho else {"epsilon": str(Fraction(epsilon) / 2)}
     options = {key: int(x) if x.isdigit() else x for key, x in (word.split("=") for word in words)}
+    coming = known.records_per_step / float(Fraction(options.pop("stay", 1)))
     sections: dict[str, dict[str, Any]] = {
         "stream": {"name": "s", "unit": "record" if by_key else "event"},
         "source": {"path": "*.csv", "time_column": "when", "end": known.steps},
         "budget": {**amount, "horizon": known.steps},
-        "expect": {"records_per_step": guess(known.records_per_step)},
+        "expect": {"records_per_step": guess(coming)},
         "mechanism": {"workload": "all-2-way", **options} | ({} if name == "default" else {"name": name}),
     }
     sections["source"] |= {"key_column": "key"} if by_key else {}

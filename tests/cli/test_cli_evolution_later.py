@@ -80,7 +80,7 @@ def chained(folder: Path, name: str, start: int, epsilon: str, old: str | None =
 def told(config: Path) -> tuple[float, float, dict[int, Fraction]]:
     """What a statement says: the likelier factor, guesses of 100, and epsilon or rho of somebody with k records."""
     text = " ".join(dpstream("statement", config).stdout.split())
-    (share,) = set(re.findall(r"best method, it is right in at most ([0-9.]+) of 100", text))
+    (share,) = set(re.findall(r"best method, the guess is right in at most ([0-9.]+) of 100", text))
     factor = re.findall(r"is at most ([0-9.e+]+) times likelier", text)
     rows = {
         int(k or 1): Fraction(amount.rstrip("."))

@@ -25,8 +25,8 @@ _SQL = re.compile(r"\s*(ALTER|CREATE|DELETE|DROP|INSERT|LOCK|PRAGMA|SELECT|SET|U
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _MARKS = re.compile(r"\{[%#].*?[%#]\}|\{\{.*?\}\}|<[^>]+>", re.DOTALL)
 _TEMPLATES = (".j2", ".html", ".md", ".toml")
-#: Words at most: of sentences in the package, and of the documentation.
-MOST_SENTENCES, MOST_DOCS = 33_100, 75_000
+#: Words at most: of sentences in the package (35,000 with those of SQL), and of the documentation.
+MOST_SENTENCES, MOST_DOCS = 32_890, 75_000
 DOCS = SOURCE.parents[1] / "docs"
 
 

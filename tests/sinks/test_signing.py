@@ -402,3 +402,37 @@ def test_files_that_explain_are_made_anew_where_somebody_changed_them(signed: Pa
         assert explain(Config.load(tmp_path / "copy/dpstream.toml")) is None
     assert readme.read_bytes() == honest
     checked(tmp_path / "copy/releases", Signer(signed / "key").public)
+
+
+@pytest.mark.parametrize(
+    ("older_files", "words"),
+    [
+        ((), ""),
+        ((SIGNATURE,), "signature.json is not of this catalogue.json"),
+        ((SIGNATURE, "catalogue.json"), "catalogue.json lacks step 5, published"),
+    ],
+)
+def test_files_of_an_earlier_day_are_not_signed_again(
+    signed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, older_files: tuple[str, ...], words: str
+) -> None:
+    """With them go the simulated errors of that day, which nothing else tells from today's."""
+    monkeypatch.setattr(catalogue, "PART", 2)
+    home, key = tmp_path / "home", Signer(signed / "key").public
+    shutil.copytree(signed, home)
+    releases, config = home / "releases", Config.load(home / "dpstream.toml")
+    dpstream("errors", home / "dpstream.toml", "--runs", 3, "--until", 4)
+    newest = (releases / "errors/step-000004.json").read_bytes()
+    for name in (*older_files, *(f"errors/step-000004.{end}" for end in ("json", "parquet") if older_files)):
+        older(name)(releases, signed / "earlier")
+    if not older_files:
+        list(dp.run(config))
+        assert checked(releases, key)
+        return
+    with pytest.raises(StoreDamagedError, match=f"{words}.*remove signature.json and errors"):
+        list(dp.run(config))
+    for name in (SIGNATURE, "errors"):
+        remove(name)(releases, Path())
+    list(dp.run(config))
+    dpstream("errors", home / "dpstream.toml", "--runs", 3, "--until", 4)
+    assert checked(releases, key)
+    assert (releases / "errors/step-000004.json").read_bytes() == newest

@@ -387,3 +387,26 @@ def test_records_and_texts_leave_when_the_stream_ends(tmp_path: Path, closed: bo
             stream.step(events(stays, 4), "b4")
     assert left() == [0, 0, 0]
     assert b"rare7" not in state_of(tmp_path)
+
+
+def test_a_count_of_other_values_from_before_a_discovery_answers_no_question_since(tmp_path: Path) -> None:
+    """The bin held what is apart now: the number of that day is not the one that the newer table is asked for."""
+    stays: dict[str, Stay] = {f"k{number}": {1: f"v{number % 3}"} for number in range(300)}
+    with start(tmp_path, plan=plan_of("8"), schema=SCHEMA, randomness=Randomness.seeded(1)) as stream:
+        for step in (1, 2):
+            stream.step(events(stays, step), step)
+        release, own = dp.read(tmp_path / "releases"), stream.release()
+        assert {one.value for one in stream._found["kind"]} == {"v0", "v1", "v2"}
+        for asked in ("kind = 'other'", "kind in ('a', 'v1')", "not kind = 'v2'"):
+            for answer in (release.answer(asked), own.answer(asked)):
+                assert (answer.measured_value, answer.as_of, answer.interval()) == (None, None, None)
+                assert "such was counted as of step 1. Counted: v0 from step 2" in answer.note
+        for asked, measured in (
+            ("not kind = 'a'", 300),
+            ("kind in ('other', 'v0', 'v1', 'v2')", 300),
+            ("paid", 200),
+        ):
+            for answer in (release.answer(asked), own.answer(asked)):
+                assert answer.as_of == 1
+                assert answer.measured_value == pytest.approx(measured, abs=5)
+        assert release.answer("kind = 'other'", as_of=1).measured_value == pytest.approx(300, abs=5)

@@ -271,8 +271,8 @@ FIXED = Fixed(
 
 def release_of(synthesis: Fixed) -> Release:
     accuracy = {"total_standard_error": synthesis.total_error}
-    told = {"stream": "s", "step": 1, "rows": 1, "rows_in_table": 1, "sampling_seed": 0, "accuracy": accuracy}
-    return Release(1, "a", told, synthesis, SCHEMA)
+    told = {"stream": "s", "step": 1, "rows": 1, "rows_in_table": 1, "accuracy": accuracy}
+    return Release(1, "a", told, synthesis, 0, SCHEMA)
 
 
 @pytest.mark.parametrize(

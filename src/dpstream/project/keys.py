@@ -485,7 +485,7 @@ class Output:
     )
     model: bool = option(
         True,
-        meaning="Publish each step's model (`model.json`).",
+        meaning="Publish each step's model (`model.json`), also without `measurements`.",
         reason="the guarantee covers it",
     )
     sink: str = option(

@@ -142,8 +142,9 @@ class PublicRelease:
         number = self._step(step)
         if number not in self._models:
             facts = read_model(self.folder, number)
-            schema = released_schema(self.folder, self.manifest(number))
-            self._models = {number: published_model(facts, schema, f"{self.folder}, model of step {number}")}
+            manifest, place = self.manifest(number), f"{self.folder}, model of step {number}"
+            schema = released_schema(self.folder, manifest)
+            self._models = {number: published_model(facts, schema, manifest, place)}
         return self._models[number]
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object:

@@ -205,7 +205,7 @@ class Stream:
             outside=outside_heads(None if sink is None else sink.directory),
         )
         keyed = plan.reads == "present"
-        self._renderer = Renderer(policy, self._store, sink, self._released_at, self._synthesis, keyed=keyed)
+        self._renderer = Renderer(policy, self._store, sink, self._released_at, self._drawn, keyed=keyed)
         self._admission = Admission(plan.reading_schema(schema), plan.unit, self._store)
         try:
             pin = check_account(membership, self._store.meta, str(self.path))
@@ -588,17 +588,16 @@ class Stream:
             schema=self._released_at(step),
             cut=cut,
         )
-        drawn = (synthesis.total, made.rows, seed)
-        facts = StepFacts(step, period, *drawn, files, test_seed, accuracy, made.facts, told, made.block)
-        if new := new_values(self._plan.found(state), step):
-            facts = replace(facts, discovered=new)
+        new, model = new_values(self._plan.found(state), step) or None, synthesis.pack()
+        sizes = (synthesis.total, made.rows)
+        facts = StepFacts(step, period, *sizes, files, test_seed, accuracy, made.facts, told, made.block, new)
         return Prepared(
             reservation=reservation,
             definition=str(self._plan.budget.as_dict()["definition"]),
             spent=str(spent_per_step(self._plan)),
             parts=canonical_json(self._facts["parts"]),
             state=split_state(packed, self._store.derived_key(STATE)),
-            synthesis=container.dump(synthesis.pack()),
+            synthesis=container.dump(replace(model, meta={"model": model.meta, "seed": seed})),
             manifest=build_manifest(self._plan, self._facts, self._plan_hash, self._stream_id, facts),
             files=files,
             test_seed=test_seed,
@@ -668,15 +667,17 @@ class Stream:
     def _release(self, committed: Step) -> Release:
         manifest = json.loads(committed.manifest)
         folder = None if self._sink is None else self._sink.directory
-        synthesis = self._synthesis(committed.step)
+        synthesis, seed = self._drawn(committed.step) or (None, 0)
         released = self._released_at(committed.step)
-        return Release(committed.step, committed.batch_id, manifest, synthesis, released, folder)
+        return Release(committed.step, committed.batch_id, manifest, synthesis, seed, released, folder)
 
-    def _synthesis(self, step: int) -> Synthesis | None:
-        packed = self._store.synthesis(step) if step else None
-        if packed is None:
+    def _drawn(self, step: int) -> tuple[Synthesis, int] | None:
+        """What the table of a step is drawn from, and the seed; None where they were dropped."""
+        stored = self._store.synthesis(step) if step else None
+        if stored is None:
             return None
-        return self._plan.unpack_synthesis(container.load(packed, where=f"{self.path} (release {step})"))
+        packed = container.load(stored, where=f"{self.path} (release {step})")
+        return self._plan.unpack_synthesis(replace(packed, meta=packed.meta["model"])), packed.meta["seed"]
 
     def _check_process(self) -> None:
         if os.getpid() != self._process:

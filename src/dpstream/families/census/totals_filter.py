@@ -47,6 +47,8 @@ _RATE_UNSURE, _RATE_UNSURE_ALONE = 0.25, 0.15
 _GUESS = 0.5
 #: How far the rate may drift in a step: variances, in parts of the rate.
 DRIFTS: NDArray[np.float64] = np.concatenate(([0.0], 10.0 ** np.arange(-4.0, 0.5, 0.5)))
+#: What the logarithm of a drift's likelihood begins with, for each smaller one.
+_CALM = -0.5
 
 
 @dataclass
@@ -222,7 +224,7 @@ class NewcomersRate:
     def guess(self, number: tuple[float, float], bank: LevelTotal) -> None:
         """Begin as if as many came as leave of so many records; with the variance of that number."""
         leaving = np.tile(bank.hazards, (len(DRIFTS), 1))
-        self.rates, self.fits = number[0] * leaving, np.zeros_like(leaving)
+        self.rates, self.fits = number[0] * leaving, _CALM * np.indices(leaving.shape)[0]
         self.variances = _GUESS**2 * (number[0] ** 2 + number[1]) * leaving**2
 
     def present(self, bank: LevelTotal, steps: int, *, alone: bool = False) -> tuple[_Floats, _Floats]:

@@ -43,7 +43,7 @@ class Drawing:
         schema: the released columns.
         arrow: the ``pyarrow.Schema`` of the table, with its label.
         rows: of the table.
-        seed: public; the same one that is in the manifest.
+        seed: public at most as long as the table is: with an equal model of another step it gives the table again.
         block: rows of a block; None where it is drawn at once.
         blocks: makers of its blocks; None where it is drawn at once.
         whole: draws a table that is drawn at once, as a pyarrow Table.

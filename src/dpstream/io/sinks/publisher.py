@@ -17,11 +17,11 @@ from typing import Any
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.paths import check_file, check_local, read_bytes, sha256_hex
-from dpstream.io.sinks.catalogue import PARTS, listed_hashes
+from dpstream.io.sinks.catalogue import CATALOGUE, PARTS, listed_hashes
 from dpstream.io.sinks.change_tables import LABEL
 from dpstream.io.sinks.drawing import DRAWN_TABLE
 from dpstream.io.sinks.release_reader import read_table
-from dpstream.io.sinks.signing import SIGNATURE, Hashes, Signer, sha256
+from dpstream.io.sinks.signing import NEWEST, SIGNATURE, Hashes, Signer, sha256
 from dpstream.io.sinks.table_files import (
     FORMATS,
     BlockWriter,
@@ -307,6 +307,10 @@ class Publisher:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             before = signer.signed(target.indexed(SIGNATURE))
+            there = target.indexed(CATALOGUE) or b""
+            if before and sha256_hex(there) not in before.get(CATALOGUE, ()):
+                what = f"{SIGNATURE} is not of this {CATALOGUE}"
+                raise StoreDamagedError(what, where=str(self.directory), allowed=NEWEST)
             # Readers of any moment find old and new files signed, and a new part before it is counted.
             listed = [name for name in new if name in before or (before and name.startswith(PARTS))]
             if listed:

@@ -29,6 +29,8 @@ SIGNATURE = "signature.json"
 #: What every signed message begins with, so that signatures for other purposes cannot pass.
 _PURPOSE = b"dpstream releases 1\n"
 _MAKE = "openssl genpkey -algorithm ed25519 -out FILE"
+#: What to do about a signature of an earlier day: the next one would vouch for errors of that day.
+NEWEST = f"the newest files; or remove {SIGNATURE} and errors"
 #: File -> its SHA-256; while it is being replaced, also that of before.
 Hashes = dict[str, list[str]]
 
@@ -50,7 +52,8 @@ class Signer:
 
     def __init__(self, path: Path) -> None:
         ed25519, serialization, exceptions = _cryptography()
-        data = read_key(path, _MAKE, "a new key")
+        without = f"to withdraw, remove [output] sign and {SIGNATURE}"
+        data = read_key(path, f"{_MAKE}; {without}", "a new key")
         try:
             self._key = serialization.load_pem_private_key(data, None)
         except (ValueError, TypeError, exceptions.UnsupportedAlgorithm):

@@ -497,9 +497,14 @@ class Published(Flowing):
             if isinstance(one, Estimate) and one.as_of == step and not one.chosen
         }
 
+    @property
+    def counted_anew(self) -> bool:
+        """Whether a census counts the records present, whose later tables have the values discovered since."""
+        return any(one.counted == "present" for one in self.counts)
+
     def _estimate(self, names: tuple[str, ...], as_of: int | None, combine: Combine) -> Estimate | Missing:
         kinds = {one.counted for one in self.counts}
-        if "present" in kinds:
+        if self.counted_anew:
             return self._present(names, as_of, combine)
         sides: list[Counted] = ["net"] if "net" in kinds else ["inserts", "deletes"]
         sides = [side for side in sides if side in kinds]
@@ -806,7 +811,8 @@ def sum_of_cells(
     if isinstance(found, Missing):
         return found
     cells = predicate.mask()
-    if found.began:
+    apart = as_of is None and published.counted_anew and _apart(found, cells)
+    if found.began and not apart:
         axes = range(cells.ndim)
         asked = {
             own[code]
@@ -815,9 +821,20 @@ def sum_of_cells(
         }
         found = replace(found, began=tuple(one for one in found.began if one[0] in asked))
     law = found.law(cells)
-    if law.variance == 0.0 and found.began:
-        return Missing((), f"Nothing was counted as of step {found.as_of}{_began_words(found.began)}.")
+    if apart or (law.variance == 0.0 and found.began):
+        return Missing((), f"Nothing such was counted as of step {found.as_of}{_began_words(found.began)}.")
     return found, float(found.values[cells].sum()), law
+
+
+def _apart(found: Estimate, cells: NDArray[np.bool_]) -> bool:
+    """Whether a question tells values that were discovered later from the bin that held them then."""
+    later = {name for name, step in found.began if step > found.as_of}
+    for axis, labels in enumerate(found.labels):
+        new = [code for code, label in enumerate(labels) if label in later]
+        held = [code for code, label in enumerate(labels) if label in found.left]
+        if new and held and (np.take(cells, new, axis) != np.take(cells, held[:1], axis)).any():
+            return True
+    return False
 
 
 def error_words(estimate: Estimate, law: WeightedSum) -> str:

@@ -125,7 +125,6 @@ class StepFacts:
     period: str | None
     total: float
     rows: int
-    sampling_seed: int
     files: Mapping[str, Content]
     made_with_test_seed: bool
     accuracy: dict[str, Any]
@@ -172,7 +171,6 @@ def build_manifest(
         "program": {"name": "dpstream", "version": __version__},
         "rows": max(0, round(facts.total)),
         "rows_in_table": facts.rows,
-        "sampling_seed": facts.sampling_seed,
         "accuracy": facts.accuracy,
         "files": {
             name: {"sha256": sha256_of(content), "bytes": size_of(content)}

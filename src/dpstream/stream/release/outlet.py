@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core.errors import ConfigError, DataError, StepError, StoreDamagedError, StoreError
-from dpstream.core.paths import sha256_hex
+from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.io.sinks import catalogue
 from dpstream.io.sinks.change_tables import apply_changes, content_sha256
 from dpstream.io.sinks.period_tables import add_periods
 from dpstream.io.sinks.publisher import Publisher, noticed
+from dpstream.io.sinks.signing import NEWEST, SIGNATURE
 from dpstream.io.sinks.table_files import Content, StagedFile, file_sha256
 from dpstream.io.sinks.target import (
     CODEBOOK,
@@ -218,6 +219,7 @@ class ReleasePublisher:
         if self._checked:
             return
         there = self._compare(self._sink.published)
+        self._require_newest()
         if there:
             # No hash vouches for the codebook, nor for what the catalogue says beside its hashes: readers cannot
             # notice a damage there. Both are mended here.
@@ -248,6 +250,25 @@ class ReleasePublisher:
                     allowed="move the step away (folder and database) and run again",
                 )
         return {step for step, _ in published}
+
+    def _require_newest(self) -> None:
+        """Refuse to sign beside a catalogue of an earlier day, which somebody put back with its signature.
+
+        Errors:
+            StoreDamagedError: it lacks a step, or a withdrawal, that readers know of.
+        """
+        for target in self._sink.targets:
+            data, signature = (target.indexed(name) for name in (catalogue.CATALOGUE, SIGNATURE))
+            if data is None or signature is None:
+                continue
+            facts: dict[str, Any] = parse_json(data)
+            listed = {entry["step"]: entry["state"] for entry in facts["steps"]}
+            first = facts["closed_parts"] * catalogue.PART
+            for step, state, _ in self._store.publications(first + 1, self._store.last_step):
+                wanted = {"published": ("full", "change"), "withdrawn": ("withdrawn",)}.get(state)
+                if wanted and listed.get(step) not in wanted:
+                    what = f"{catalogue.CATALOGUE} lacks step {step}, {state}"
+                    raise StoreDamagedError(what, where=str(self._where), allowed=NEWEST)
 
     def restore(self) -> list[int]:
         """Put back what is missing of steps in the state ``published``, and of no others; gives those steps.
@@ -381,7 +402,7 @@ class ReleasePublisher:
         words = (
             "The step was held, never published. Its cost stays spent."
             if held
-            else "The table was taken back. Its cost stays spent. Copies, and old versions in an object store, remain."
+            else "The table was taken back. Its cost stays spent. Copies and old versions of files remain."
         )
         notice: dict[str, Any] = {
             "format": 1,

@@ -4,7 +4,7 @@ Where a record that leaves and one that comes agree in most columns, they may be
 its id and the cells that do not change. The table as a multiset of codes is the same.
 
 Public post-processing: it reads the previous table, the previous model and the new one, which are released, and
-a public seed. The guarantee is that of the models.
+a seed. The guarantee is that of the models.
 
 How the new table of ``m`` rows comes from the old one of ``n``, with ``p`` and ``q`` the old and the new model's
 probabilities: a record ``x`` stays with probability ``min(1, m q(x) / (n p(x)))``; the places that are left are
@@ -348,7 +348,7 @@ def carry(
 
     Args:
         before: the previous table, and the synthesis it was made for; None starts with a fresh sample.
-        seed: public; equal arguments give equal tables, byte for byte.
+        seed: equal arguments give equal tables, byte for byte.
         first_id: of the first record, where there is nothing before.
         may_change: columns in which a record may change and keep its id; none: records only leave and come.
 

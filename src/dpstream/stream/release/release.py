@@ -104,6 +104,7 @@ class Release:
         batch_id: str,
         manifest: dict[str, Any],
         synthesis: Synthesis | None,
+        seed: int,
         schema: Schema,
         folder: Path | None = None,
     ) -> None:
@@ -111,6 +112,8 @@ class Release:
         self.batch_id = batch_id
         self.manifest = manifest
         self._synthesis = synthesis
+        #: Of its table.
+        self._seed = seed
         self._schema = schema
         #: Where it is published, if anywhere.
         self._folder = folder
@@ -200,7 +203,7 @@ class Release:
             self._answers(named[0])
         count, released = (self.rows if rows is None else rows), not named
         if released:
-            seed = int(self.manifest["sampling_seed"])
+            seed = self._seed
         size = self.manifest.get(DRAWN) if released else None
         return sampled(self._model, self._schema, count, seed, where, self.manifest, self.answer, block=size)
 

@@ -86,7 +86,7 @@ class Renderer:
     Args:
         sink: where releases go; None: nowhere.
         schema_at: the released columns of a step.
-        synthesis_of: the stored model of an earlier step; None where it was dropped.
+        drawn: what the table of an earlier step was drawn from, and the seed; None where they were dropped.
         keyed: whether the private records have keys, and are updated.
     """
 
@@ -96,12 +96,17 @@ class Renderer:
         store: Store,
         sink: Publisher | None,
         schema_at: Callable[[int], Schema],
-        synthesis_of: Callable[[int], Synthesis | None],
+        drawn: Callable[[int], tuple[Synthesis, int] | None],
         *,
         keyed: bool,
     ) -> None:
         self._policy, self.store, self.sink, self.schema_at = policy, store, sink, schema_at
-        self.synthesis_of, self._keyed = synthesis_of, keyed
+        self.drawn, self._keyed = drawn, keyed
+
+    def synthesis_of(self, step: int) -> Synthesis | None:
+        """The stored model of an earlier step; None where it was dropped."""
+        drawn = self.drawn(step)
+        return None if drawn is None else drawn[0]
 
     def files(
         self, synthesis: Synthesis, carried: Carried, step: int, seed: int, label: Label
@@ -232,7 +237,7 @@ def drawn_files(
 # Released files that wait on the disk, or are made again from what the store keeps, byte for byte.
 #
 # Once a step is published its bytes leave the store; those of a large table were never in it. What they were made from
-# stays, as long as the keep policy keeps the table: model, seed and number of rows are public. A file whose hash is not
+# stays, as long as the keep policy keeps the table; nothing private is in it. A file whose hash is not
 # the committed one is never given.
 
 
@@ -251,7 +256,7 @@ class RemadeFiles:
     def __init__(self, renderer: Renderer, last: PersistentRecords | None) -> None:
         assert renderer.sink is not None
         self._store, self._sink, self._schema_at = renderer.store, renderer.sink, renderer.schema_at
-        self._synthesis_of = renderer.synthesis_of
+        self._synthesis_of, self._drawn = renderer.synthesis_of, renderer.drawn
         self._last = last
         #: The step made last, its files and its table; where records persist, also the records and the first free id.
         self._step = 0
@@ -291,15 +296,14 @@ class RemadeFiles:
         Errors:
             NotMadeError: its model is gone.
         """
-        facts, synthesis = json.loads(self._manifest(step)), self._synthesis_of(step)
-        if synthesis is None:
+        facts, drawn = json.loads(self._manifest(step)), self._drawn(step)
+        if drawn is None:
             raise NotMadeError(
                 f"the model of step {step} is gone",
                 where=str(self._sink.directory),
                 allowed="the partition from a copy; or dpstream withdraw",
             )
-        label = facts["label"]
-        rows, seed = facts["rows_in_table"], facts["sampling_seed"]
+        (synthesis, seed), rows, label = drawn, facts["rows_in_table"], facts["label"]
         return drawing(synthesis, self._schema_at(step), rows, seed, facts.get(DRAWN), label)
 
     def whole(self, step: int) -> Any:
@@ -333,10 +337,8 @@ class RemadeFiles:
         self._step, self._files, self._table = step, {}, None
         if synthesis is None:
             return
-        rows, seed = facts["rows_in_table"], facts["sampling_seed"]
         if synthesis.grows is None:
-            drawn = drawing(synthesis, schema, rows, seed, facts.get(DRAWN), label)
-            self._files = drawn_files(self._sink, self._store, step, drawn, label)
+            self._files = drawn_files(self._sink, self._store, step, self.drawing(step), label)
             return
         self._table = synthesis.grows.table(schema)
         additions = synthesis.grows.additions(schema)
@@ -358,14 +360,14 @@ class RemadeFiles:
 
     def _advance(self, step: int) -> None:
         facts = json.loads(self._manifest(step))
-        synthesis, records = self._synthesis_of(step), self._records
+        drawn, records = self._drawn(step), self._records
         self._files, self._table, self._records = {}, None, None
         persistent = facts.get("records") or {}
-        after = None if synthesis is None else synthesis.answers
-        if after is None or persistent.get("kind") != "persistent":
+        after = None if drawn is None else drawn[0].answers
+        if drawn is None or after is None or persistent.get("kind") != "persistent":
             return
         before = records_before(records, self._synthesis_of, step)
-        rows, seed, label = facts["rows_in_table"], facts["sampling_seed"], facts["label"]
+        rows, seed, label = facts["rows_in_table"], drawn[1], facts["label"]
         schema, may_change = self._schema_at(step), persistent.get("may_change", ())
         made = carry(before, after, schema, rows, seed, first_id=self._next_id, may_change=may_change)
         if before is None and content_sha256(made.records.with_ids) != persistent["content_sha256"]:

@@ -42,19 +42,22 @@ def model_file(synthesis: Synthesis, schema: Schema, step: int) -> dict[str, byt
     return {MODEL: f"{json.dumps(facts, separators=(',', ':'))}\n".encode()}
 
 
-def published_model(facts: Mapping[str, Any], schema: Schema, place: str) -> tuple[ModelSynthesis, Schema]:
+def published_model(
+    facts: Mapping[str, Any], schema: Schema, manifest: Mapping[str, Any], place: str
+) -> tuple[ModelSynthesis, Schema]:
     """The inverse of ``model_file``, and the columns of its step.
 
     Args:
         schema: the columns of the codebook, which may have values that later steps discovered.
 
     Errors:
-        StoreDamagedError: the file is not such a model, or has other columns.
+        StoreDamagedError: the file is not such a model, is another step's, or has other columns.
     """
     try:
         found = {one.name: one.found for one in schema.columns if isinstance(one, Categorical)}
         schema = schema.grown(found, int(facts["step"]))
-        if facts["format"] != 1 or facts["columns"] != _columns(schema):
+        about = [facts[name] for name in ("format", "step", "schema", "columns")]
+        if about != [1, manifest["step"], manifest["schema"], _columns(schema)]:
             raise ValueError
         domain = Domain(schema.domain.names, schema.domain.sizes)
         return ModelSynthesis.of_model(domain, facts["parts"], float(facts["records"])), schema
