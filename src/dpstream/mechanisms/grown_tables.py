@@ -100,13 +100,20 @@ def fitting(
 
 
 def shares_of_other(
-    model: Model, column: int, other: int, new: Sequence[Found], records: float
-) -> NDArray[np.float64]:
-    """Which shares of a column's ``other`` new values let expect: their noisy counts, by those of the epoch's records
-    that were in ``other``. Public."""
-    part = float(model.with_total(1.0).marginal((column,))[other])
-    shares = np.array([float(one.count) for one in new]) / max(part * records, 1.0)
-    return np.asarray(shares * min(1.0, (1.0 - _LEAST_OTHER) / max(float(shares.sum()), 1e-9)))
+    model: Model, others: Mapping[int, int], new: Mapping[int, Sequence[Found]], records: float
+) -> dict[int, tuple[int, NDArray[np.float64]]]:
+    """Of each column that grew, the code of ``other``, and which shares of it new values let expect. Public.
+
+    Args:
+        records: of the epoch that published their noisy counts; infinite: new values have nothing yet.
+    """
+    found = dict[int, tuple[int, NDArray[np.float64]]]()
+    for column, values in new.items():
+        part = float(model.with_total(1.0).marginal((column,))[others[column]])
+        shares = np.array([float(one.count) for one in values]) / max(max(part, _NOTHING) * records, 1.0)
+        most = min(1.0, (1.0 - _LEAST_OTHER) / max(float(shares.sum()), 1e-9))
+        found[column] = others[column], np.asarray(shares * most)
+    return found
 
 
 def split_other(

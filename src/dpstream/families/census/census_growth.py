@@ -39,11 +39,9 @@ def grow(
     records = sum(cohort.size for cohort in state.cohorts)
     if begun:
         records = min(records, state.newcomers.expected(state.levels[0].total, state.step - begun)[0])
-    shares = dict[int, tuple[int, _Floats]]()
-    for name, values in new.items():
-        place, other = domain.index(name), own.other_code(name)
-        shares[place] = other, shares_of_other(newest, place, other, values, records)
-    move = _Growth(before, after, shares)
+    others = {domain.index(name): own.other_code(name) for name in new}
+    entries = {domain.index(name): values for name, values in new.items()}
+    move = _Growth(before, after, shares_of_other(newest, others, entries, records))
     state.attrition = move.attrition(state.attrition)
     for level in state.levels:
         level.tracker = move.tracker(level.tracker)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -39,14 +40,16 @@ class Growth:
             new: the values of each column, by its position. records: in the discovery epoch that ended.
         """
         if state.ahead is not None:
-            columns = self._ahead(state.ahead.columns, self._shares(state.latest, new, records))
+            columns = self._ahead(
+                state.ahead.columns, shares_of_other(state.latest, self._others, new, records)
+            )
             state.ahead = replace(state.ahead, columns=columns)
         for side in state.sides:
             side.estimates = self.estimates(side.estimates)
         state.models = tuple(self._model(model, new, records) for model in state.models)
         state.latest = self._model(state.latest, new, records)
         # No record of the table has a new code yet.
-        state.table = self._model(state.table, new, None)
+        state.table = self._model(state.table, new, math.inf)
         state.base, state.moved = self.cells(state.base), None
 
     def _ahead(self, columns: _Floats, shares: Mapping[int, tuple[int, _Floats]]) -> _Floats:
@@ -58,21 +61,10 @@ class Growth:
                 parts.append(split_other(part, 1, *shares[clique[0]]) if grew else part)
         return np.concatenate(parts, axis=1)
 
-    def _model(self, model: Model, new: Mapping[int, Sequence[Found]], records: float | None) -> Model:
-        """A model whose new values have the shares of ``other`` that their noisy counts let expect; None: nothing."""
-        shares = self._shares(model, new, records)
+    def _model(self, model: Model, new: Mapping[int, Sequence[Found]], records: float) -> Model:
+        """A model whose new values have the shares of ``other`` that their noisy counts let expect."""
+        shares = shares_of_other(model, self._others, new, records)
         return grown_model(model, self._after.workload.domain, shares, self._max_cells)
-
-    def _shares(
-        self, model: Model, new: Mapping[int, Sequence[Found]], records: float | None
-    ) -> dict[int, tuple[int, _Floats]]:
-        shares = dict[int, tuple[int, _Floats]]()
-        for place, values in new.items():
-            other, own = self._others[place], np.zeros(len(values))
-            if records is not None:
-                own = shares_of_other(model, place, other, values, records)
-            shares[place] = other, own
-        return shares
 
     def cells(self, values: NDArray[np.float64]) -> _Floats:
         """Cells of all marginals; the new ones are 0."""
