@@ -278,6 +278,23 @@ def test_a_number_that_went_wrong_before_is_set_right_at_the_next_census() -> No
     assert abs(release.total - 3000.0) < 3.0 * told["counted"]["standard_error"]
 
 
+@pytest.mark.parametrize(("guess", "stay"), [(20, 20.0), (20, 2.0), (60, 6.0)])
+def test_the_stated_error_covers_the_distance_from_what_was_counted(guess: int, stay: float) -> None:
+    """Cohorts are what a level's number says, also where a census says anew how long records stay."""
+    plan = Census(Workload.all_k_way(TINY, 1), turnover=guess, iterations=1).calibrate(epsilon=1, horizon=80)
+    state, randomness, apart = plan.start(), Randomness.seeded("x"), []
+    for batch in batches(crowd(1, 80, size=400, stay=stay, each=400 / stay, domain=TINY), 80, TINY):
+        release = plan.step(state, batch, randomness)
+        for level, book in enumerate(state.levels):
+            assert sum(c.size for c in state.cohorts if c.level == level) == pytest.approx(book.total.size)
+        facts = release.accuracy()
+        if counted := facts.get("counted"):
+            apart.append(release.total - counted["records"])
+            least = math.hypot(counted["standard_error"], apart[-1])
+            assert facts["total_model_standard_error"] >= least - 1e-6
+    assert max(map(abs, apart)) > 10.0
+
+
 def test_a_burst_leaves_the_rate_of_newcomers_until_the_next_census_says_more() -> None:
     """After a burst the rate is what it was if no more come, and the new one if as many go on coming."""
     for goes_on in (False, True):

@@ -45,10 +45,15 @@ def enter(
     state.signal.backtest(cells, released, run.measurements)
     _open(terms, state, level)
     expected = _recounted(terms, state, level, run, steps) if level > 0 else None
+    bank, before = state.levels[0].total, state.levels[0].total.size
     numbers, variances = _number(terms, state, level, run, steps)
+    if level == 0 and before > 0.0:
+        # The newcomers said how long records stay, and so how many of those before are left.
+        kept = bank.size / before
+        state.cohorts = [cohort.after(kept, 0.0) if cohort.level == 0 else cohort for cohort in state.cohorts]
     if level > 0:
         # From draws that this census takes out of the counted number: the law of what remains is as it was.
-        state.gap = math.ceil(state.levels[0].total.decided / 2.0)
+        state.gap = math.ceil(bank.decided / 2.0)
     for lower in range(level):
         state.levels[lower].total.empty()
     state.cohorts = [cohort for cohort in state.cohorts if cohort.level >= level]

@@ -119,7 +119,8 @@ class MWEMPGMBox(BlackBox[ModelTable]):
     def numbers(self) -> tuple[int, int]:
         """See ``BlackBox.numbers``."""
         first, most = self._plan.numbers()
-        return (first, most) if self._together is None else (first, max(most, self._together.cells))
+        cells = first if self._together is None else self._together.cells
+        return min(first, cells), max(most, cells)
 
 
 @dataclass(frozen=True)
