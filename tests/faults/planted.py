@@ -239,6 +239,14 @@ PLANTED: dict[str, dict[str, tuple[str, str]]] = {
         ),
         "headlines and tables both have the whole budget": ("rest -= share", "rest -= 0"),
         "the number of records pays nothing": ("rest -= number", "rest -= 0"),
+        "means pay nothing": ("rest -= MEAN_SHARE", "rest -= 0"),
+    },
+    "mechanisms/means.py": {
+        "a number moves its sums by one step": (
+            "noise_for(each, times * many, times * many**2)",
+            "noise_for(each, times, times)",
+        ),
+        "a step counts twice": ("np.column_stack([down, up])", "np.column_stack([down, 2 * up])"),
     },
     "families/tabular/pooled_clock.py": {
         "a level pays nothing: it has the whole tree's share": (
@@ -530,6 +538,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "io/sources/calendar.py": ("sources/test_file_source.py",),
     "io/sources/files.py": ("sources/test_file_source.py",),
     "mechanisms": ("tabular/test_pooled.py", "tabular"),
+    "mechanisms/means.py": ("streams/test_averages.py",),
     "service": ("service",),
     "stream": ("streams/test_stream.py", "streams/test_keyed.py", "streams"),
     "stream/admission.py": ("streams/test_contribution.py", "streams"),

@@ -16,7 +16,7 @@ RESULTS = ROOT / "benchmarks" / "results"
 LIST = RESULTS / "README.md"
 #: The most that each number of the structure may be: decision 0058. Who lowers one lowers its bar.
 BARS = {
-    "modules": 426,
+    "modules": 430,
     "lines_of_code": 67_000,
     "tests_lines_of_code": 50_000,
     "benchmarks_lines_of_code": 6_000,

@@ -20,7 +20,7 @@ from small_batches import same, stored
 from dpstream.core.contracts import NoisyCounts, Packed, PublicPrior, StepPeriods
 from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.privacy import ZCDP, Event, Individual, Noisy, PureDP, Randomness, Record
-from dpstream.core.schema import Boolean, Domain, Real, Schema
+from dpstream.core.schema import Boolean, Domain, Integer, Real, Schema
 from dpstream.core.tables import EncodedBatch, EncodedRecords, EncodedReports, Workload
 from dpstream.families.points import Points
 from dpstream.families.tabular import Baseline, DPStabs, Pooled
@@ -117,11 +117,14 @@ def _cases() -> dict[str, tuple[Any, Callable[[int], list[Any]]]]:
     prior = PublicPrior(DOMAIN, (0, 1), np.array([[0, 0], [1, 1]], np.int32), np.array([9.0, 8.0]), {})
     periods = {"headline": (("a",), ("a", "b")), "periods": StepPeriods(3), "number": StepPeriods(2)}
     whole = replace(pooled, prior=prior, season=Fraction(4), staleness=Fraction(1, 2), **periods)
+    numbers = Schema((Integer("a", min=0, max=2), Boolean("b"), Boolean("c")))
+    means = {"headline": (("mean(a)",), ("b", "mean(a)")), "schema": numbers, "periods": StepPeriods(3)}
     streams = {
         "pooled, pure": (pooled.calibrate(PureDP.of(2), horizon=STEPS), rows),
         "pooled, zCDP": (pooled.calibrate(ZCDP.of("1/4"), horizon=STEPS), rows),
         "pooled, replace": (pooled.calibrate(PureDP.of(4), unit=Event("replace"), horizon=STEPS), rows),
         "pooled, with a prior, a season and periods": (whole.calibrate(PureDP.of(2), horizon=STEPS), rows),
+        "pooled, means": (replace(pooled, **means).calibrate(PureDP.of(2), horizon=STEPS), rows),
         "inserts, pooled": (replace(pooled, deletions=False).calibrate(PureDP.of(1), horizon=STEPS), inserts),
         "inserts, DP-STabS": (replace(stabs, deletions=False).calibrate(PureDP.of(2)), inserts),
         "DP-STabS": (stabs.calibrate(PureDP.of(2)), rows),

@@ -10,7 +10,7 @@ import click
 
 from dpstream.cli.shared import json_option, print_facts, require_free
 from dpstream.cli.types import FilePath, Whole
-from dpstream.core.errors import ConfigError
+from dpstream.core.errors import ConfigError, DpstreamError
 
 if TYPE_CHECKING:
     from dpstream.stream.measured_counts import CountsOf
@@ -272,7 +272,12 @@ def _means(
     found = [release.mean(column, where)]
     if asked.start or asked.end or asked.every:
         schema = released_schema(release.folder, release.manifest())
-        answer = replace(asked, columns=tuple(columns_of(schema, column, where))).of(release)
+        columns = tuple(columns_of(schema, column, where))
+        summed = tuple(f"mean({name})" if name == column else name for name in columns)
+        try:
+            answer = replace(asked, columns=summed).of(release)
+        except DpstreamError:  # its sums were not measured, but perhaps its bins
+            answer = replace(asked, columns=columns).of(release)
         flows: Any = answer.flows if isinstance(answer, Series) else (answer,)
         found = [release.mean(column, where, of=one) for one in flows if one is not None]
     rows = list[dict[str, Any]]()

@@ -25,6 +25,9 @@ def headline_folds(domain: Domain, headline: Headline) -> tuple[tuple[Fold, ...]
     """
     if not headline:
         return ()
+    if mean := next((name for names in headline for name in names if name.startswith("mean(")), None):
+        what = f"{mean} is a mean, which the mechanism does not measure"
+        raise ConfigError(what, where=_WHERE, allowed="columns and groups of columns")
     trees, levels = dict[str, tuple[str, ...]](), dict[str, str]()
     for name, columns in domain.trees:
         levels |= {f"{name}.{column}": column for column in columns}

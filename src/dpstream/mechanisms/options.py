@@ -46,7 +46,9 @@ def _k(section: SectionReader, given: RecipeContext, earlier: Mapping[str, Any])
 
 def as_json(recipe: Any, **known: Any) -> dict[str, Any]:
     """The options of a recipe for manifests, exact and in the order of its fields; ``known`` replaces some."""
-    values = {item.name: getattr(recipe, item.name) for item in fields(recipe)} | known
+    values = {
+        item.name: getattr(recipe, item.name) for item in fields(recipe) if item.name != "schema"
+    } | known
     if isinstance(values.get("prior"), PublicPrior):
         values["prior"] = dict(values["prior"].facts)
     if "headline" in values:

@@ -321,10 +321,10 @@ class Accuracy:
 
     headline: Headline = option(
         (),
-        allowed='columns, groups and levels, such as ["zip", ["zip", "cause"], "place.region"]; with pooled, or '
-        "census (no levels)",
+        allowed='columns, groups, levels and means, such as ["zip", ["zip", "cause"], "place.region", "mean(delay)"]; '
+        "with pooled, or census (columns and groups)",
         meaning="Marginals measured once a period (a census: each time), with exact errors. Levels of a tree share its "
-        "part.",
+        "part, means 1/20.",
         reason="each takes budget from the others",
         read=_headline,
         shown="none",

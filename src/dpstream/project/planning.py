@@ -596,7 +596,7 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
         "expected_errors": expected_facts(config, plan, at),
         "advice": advice(config, plan),
         **known,
-        "headlines": headline_lines(known.get("periods", ()), config.expected),
+        "headlines": headline_lines(known.get("periods", ()), config.expected, known.get("means", ())),
         "words": {
             "warning": words(plan, "warning"),
             "protects": words(plan, "protects"),
@@ -631,7 +631,11 @@ def describe(config: Config, at: int | None = None, runs_until: int | None = Non
     }
 
 
-def headline_lines(periods: Sequence[Mapping[str, Any]], expected: ExpectedTable | None) -> list[str]:
+def headline_lines(
+    periods: Sequence[Mapping[str, Any]],
+    expected: ExpectedTable | None,
+    means: Sequence[Mapping[str, Any]] = (),
+) -> list[str]:
     """What one period's flow of each headline is worth, a line each: the half width of its 95 % interval, beside the
     number that ``[expect]`` lets expect."""
     lines = []
@@ -645,6 +649,11 @@ def headline_lines(periods: Sequence[Mapping[str, Any]], expected: ExpectedTable
                 mean = expected.records_per_step * clock["steps"] / cells
                 about = f" of about {mean:,.0f}" if mean >= 1.0 else " of less than 1"
             lines.append(f"{number}{name}: ± {width:,.0f}{about}")
+    rate = 0.0 if expected is None or expected.change == "steady" else expected.records_per_step
+    for mean in means:
+        records, width = rate * mean["steps"] / mean["groups"], mean["half_width"]
+        error = f"{width / records:.3g}" if records >= 1.0 else f"{width:,.0f} / records"
+        lines.append(f"{mean['name']} each {mean['length']}: ± {error}")
     return lines
 
 

@@ -405,7 +405,9 @@ def read_periods(
         return {"number": number, "number_share": _LEAST_SHARE if known else NUMBER_SHARE}
     length = "quarter"
     if rate:
-        folds = headline_folds(domain, keys.headline)
+        # A mean is measured of each group, as a count is of each cell.
+        columns = [tuple(name for name in names if not name.startswith("mean(")) for names in keys.headline]
+        folds = headline_folds(domain, tuple(dict.fromkeys(filter(None, columns)))) or ((domain.fold(()),),)
         each = event.scaled(share * Fraction(9, 10) / (len(folds) * max(map(len, folds))))
         error = math.sqrt(noise_for(each, 1, 1).variance)
         cells = max(fold.size for group in folds for fold in group)

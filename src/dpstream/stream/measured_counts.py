@@ -146,7 +146,22 @@ def published_counts(release: PublicRelease) -> tuple[list[CountsOf], list[str],
             left.append(" x ".join(names))
         else:
             counts, rows = counts + found, rows + size
-    return counts, left, list(flowing.values())
+    return [*counts, *(means(release) if has_columns else ())], left, list(flowing.values())
+
+
+def means(release: PublicRelease) -> list[CountsOf]:
+    """Of every headline that is a mean: what came and left in each period.
+
+    Errors:
+        StoreDamagedError: files that differ from the published hashes.
+    """
+    queries = [one.query for one in release.measurements() if one.query["kind"] == "mean"]
+    found = list[CountsOf]()
+    for columns, period in {tuple(query["columns"]): query["period"] for query in queries}.items():
+        for events in _EVENTS[:2]:
+            with suppress(ConfigError):
+                found += of_series(events, release.series(columns, period, events=events))
+    return found
 
 
 @dataclass(frozen=True)
@@ -327,7 +342,7 @@ def _cells(own: CountsOf, confidence: float) -> tuple[dict[str, Any], dict[str, 
     if own.estimate is None:
         return {name: pa.nulls(1, pa.float64()) for name in ("count", *_ERRORS)}, {}
     table = own.estimate.to_table(confidence)
-    labels = label_columns(own.estimate.columns, own.estimate.labels)
+    labels = label_columns(*own.estimate.groups)
     return (
         {"count": table["measured"], **{name: table[name] for name in _ERRORS}},
         {name: column.to_pylist() for name, column in labels.items()},
@@ -346,6 +361,8 @@ def to_sdmx(counts: Sequence[CountsOf], stream: str, confidence: float = 0.95, u
     """The rows of an SDMX-CSV 2.0 file as a pyarrow Table: a dimension for what is counted and for each column (``_T``:
     all values), ``TIME_PERIOD``, ``OBS_VALUE`` and its attributes.
 
+    Means are left out.
+
     Args:
         unit: what is counted: ``records``, ``admitted records``, ``people``.
 
@@ -354,6 +371,7 @@ def to_sdmx(counts: Sequence[CountsOf], stream: str, confidence: float = 0.95, u
     """
     import pyarrow as pa
 
+    counts = [own for own in counts if own.estimate is None or own.estimate.ends is None]
     names = _identifiers(dict.fromkeys(name for own in counts for name in own.columns))
     parts = []
     for own in counts:

@@ -213,7 +213,7 @@ class PublicRelease:
         known = None if columns else self._flowing(step)
         if isinstance(known, PresentFlows):
             return known.stock(as_of, combine)
-        return self._published(step).estimate(columns, as_of, combine)
+        return (self._sums(columns, step) or self._published(step)).estimate(columns, as_of, combine)
 
     def flow(
         self,
@@ -237,7 +237,7 @@ class PublicRelease:
         Errors:
             ConfigError: a span with gaps in what is measured; it names the nearest ones. Others as ``measured``.
         """
-        timeline = self._timeline()
+        timeline = self._timeline(columns)
         return timeline.flow(columns, timeline.asked(start, end), events, combine, cover=cover)
 
     def change(
@@ -273,10 +273,17 @@ class PublicRelease:
         Errors:
             ConfigError: no period is measured as a whole, or an unknown one.
         """
-        return flows.series(self._timeline(), columns, every, events, combine)
+        return flows.series(self._timeline(columns), columns, every, events, combine)
 
-    def _timeline(self) -> Timeline:
-        return Timeline.of(self._flowing(None), [manifest for manifest, _ in self._measured(None)])
+    def _timeline(self, columns: Sequence[str] = ()) -> Timeline:
+        known = self._sums(columns, None) or self._flowing(None)
+        return Timeline.of(known, [manifest for manifest, _ in self._measured(None)])
+
+    def _sums(self, columns: Sequence[str], step: int | None) -> Published | None:
+        """What was measured for a mean among the columns."""
+        names = [columns] if isinstance(columns, str) else columns
+        means = any(name.startswith("mean(") for name in names)
+        return self._published(step).sums(names) if means else None
 
     def _flowing(self, step: int | None) -> Flowing:
         return flowing(self._measured(step), lambda: self._published(step), lambda: panel_labels(self.folder))
@@ -385,13 +392,14 @@ class PublicRelease:
 
         Args:
             where: of the records that satisfy a question such as ``"carrier = 'AA'"``. step: of the table.
-            of: what was measured of these columns in a period, in the place of the table: ``flow(["delay"], ...)``.
+            of: what was measured of these columns in a period, in the place of the table: ``flow(["delay"], ...)``, or
+                ``flow(["mean(delay)"], ...)`` of a headline. Without it such a headline stands for the table.
 
         Errors:
             ConfigError, SchemaError: another column than one of numbers, a question that cannot be read.
             LimitError: too many cells. StoreDamagedError: files that differ from the published hashes.
         """
-        return self._numbers(column, where, step, of).mean()
+        return self._numbers(column, where, step, of, sums=True).mean()
 
     def quantile(
         self,
@@ -406,14 +414,13 @@ class PublicRelease:
         counts: ``quantile("delay", 0.5)`` is the median. Other arguments and errors as of ``mean``."""
         return self._numbers(column, where, step, of).quantile(share)
 
-    def _numbers(self, column: str, where: str | None, step: int | None, of: Estimate | None) -> Numbers:
+    def _numbers(
+        self, column: str, where: str | None, step: int | None, of: Estimate | None, *, sums: bool = False
+    ) -> Numbers:
         manifest = self.manifest(step)
         schema = released_schema(self.folder, manifest)
-
-        def counts(names: Sequence[str]) -> Estimate | Missing | None:
-            return None if "base" in manifest else self._published(step).estimate(names)
-
-        return Numbers.of(schema, column, where, partial(self.table, step), of or counts)
+        counts = of or (None if "base" in manifest else self._published(step))
+        return Numbers.of(schema, column, where, partial(self.table, step), counts, sums=sums)
 
     def plot(self, columns: str | Sequence[str] | None = None, step: int | None = None) -> Picture:
         """The released table as a picture: ``release.plot("rent").save("rent.pdf")``; a notebook shows it.

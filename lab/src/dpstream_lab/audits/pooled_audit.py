@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import NoisyCounts, PrivateBatch, StepPeriods
-from dpstream.core.privacy import ZCDP, Event, Noisy, PureDP, Randomness
+from dpstream.core.privacy import ZCDP, Event, Noisy, PureDP, Randomness, noise_for
+from dpstream.core.schema import Categorical, Integer, Schema
 from dpstream.core.schema.domain import Domain, Follows
 from dpstream.core.tables import EncodedBatch, Workload
 from dpstream.families.tabular import Pooled, PooledPlan
@@ -24,6 +25,7 @@ from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import ModelSynthesis
 from dpstream.mechanisms.joint_groups import noise_of
+from dpstream.mechanisms.means import Sums
 from dpstream.tools.audit.controls import QuietNoise
 from dpstream.tools.audit.transcripts import Pair, Subject
 from dpstream_lab.audits.controls import LoneHistograms, LoneSums
@@ -39,6 +41,9 @@ _ROWS = 260
 _TENTH, _HALF = Fraction(1, 10), Fraction(1, 2)
 #: The last column's values are in two regions.
 _REGION = Follows("region", 2, (2,), np.array([0, 0, 1], dtype=np.int32).tobytes())
+_NUMBERS = Schema(
+    (Categorical("a", ("x", "y")), Integer("b", edges=(0, 10, 30, 40)), Categorical("c", ("x", "y")))
+)
 _LEVELS = Domain(("a", "b", "c"), (2, 3, 3), (), (_REGION,), (("place", ("region", "c")),))
 
 
@@ -60,6 +65,13 @@ def pooled_subjects() -> Iterator[Subject]:
         headline_share=_HALF,
     )
     levels = plan(by_levels)
+    by_means = replace(
+        by_periods,
+        workload=Workload.all_k_way(_NUMBERS.domain, 2),
+        headline=(("a",), ("mean(b)",), ("a", "mean(b)")),
+        schema=_NUMBERS,
+    )
+    means = plan(by_means)
     few = plan(replace(recipe, workload=Workload.all_k_way(_ONE_SIGN, 2)))
     for name, honest in (
         ("pure", pure),
@@ -72,6 +84,9 @@ def pooled_subjects() -> Iterator[Subject]:
         ("headlines, replace", plan(by_periods, unit=Event("replace"))),
         ("levels", levels),
         ("levels, replace, zCDP", plan(by_levels, ZCDP.of("1/8"), unit=Event("replace"))),
+        ("means", means),
+        ("means, replace, zCDP", plan(by_means, ZCDP.of("1/8"), unit=Event("replace"))),
+        ("means, deletions", plan(replace(by_means, deletions=True))),
         ("number of records by periods", plan(replace(recipe, number=StepPeriods(2)))),
         ("joint histograms", plan(replace(ternary, headline=(("a",), ("b",))))),
         ("joint histograms, replace", plan(ternary, unit=Event("replace"))),
@@ -95,6 +110,7 @@ def pooled_subjects() -> Iterator[Subject]:
         ("an exact count among its noisy ones", rebuilt(Leaking, pure), None),
         ("headlines beside the budget", replace(heads, clocks=beside), None),
         ("a level that pays nothing", replace(levels, clocks=unpaid), None),
+        ("means with the noise of counts", replace(means, sums=rebuilt(_AsCounts, means.sums)), None),
         ("counts that outlive their period", rebuilt(_LastingPeriods, heads), None),
         ("a period that counts a step of the one before", rebuilt(_Overlapping, overlapping), None),
     ):
@@ -120,7 +136,7 @@ def _neighbours(plan: PooledPlan, at: int, swapped: bool) -> tuple[list[EncodedB
     """Two streams that differ in one record of step ``at``; ``swapped``: in the other order, and in a delete if the
     plan has deletes."""
     generator = np.random.default_rng(at)
-    deletions = plan.recipe.deletions
+    deletions, domain = plan.recipe.deletions, plan.domain if plan.sums is None else plan.sums.read_domain
 
     def draw(rows: int) -> NDArray[np.int32]:
         first = generator.integers(0, 2, rows)
@@ -132,12 +148,12 @@ def _neighbours(plan: PooledPlan, at: int, swapped: bool) -> tuple[list[EncodedB
     pair = list(changed[at - 1])
     if plan.unit.relation == "replace":
         pair[side] = pair[side].copy()
-        pair[side][0] = (pair[side][0] + 1) % np.array(plan.domain.sizes)
+        pair[side][0] = (pair[side][0] + 1) % np.array(domain.sizes)
     else:
         pair[side] = pair[side][1:]
     changed[at - 1] = (pair[0], pair[1])
     base, other = (
-        [EncodedBatch(plan.domain, inserts, deletes if deletions else None) for inserts, deletes in stream]
+        [EncodedBatch(domain, inserts, deletes if deletions else None) for inserts, deletes in stream]
         for stream in (streams, changed)
     )
     return (other, base) if swapped else (base, other)
@@ -170,6 +186,14 @@ class _UnpaidLevel(Clock):
         own, at = super().draws, len(self.marginals) - 2
         noise = noise_of(self.budget, [self.sizes[at]], self.unit)
         return [draw if draw[0] != (at,) else (draw[0], self.budget, noise) for draw in own]
+
+
+class _AsCounts(Sums):
+    """BROKEN: the noise of sums is that of counts."""
+
+    @cached_property
+    def noises(self) -> Any:
+        return [noise_for(self.budget.scaled(Fraction(1, 2)), 1, 1) for _ in self.means]
 
 
 class _LastingPeriods(PooledPlan):

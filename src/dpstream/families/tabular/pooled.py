@@ -24,10 +24,11 @@ from dpstream.core.contracts import (
     pack_fields,
     unpack_fields,
 )
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.errors import ConfigError, StoreDamagedError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy.randomness import Randomness
 from dpstream.core.schema.discrete import Found
+from dpstream.core.schema.domain import Clique
 from dpstream.families.tabular.pooled_book import EPOCHS, Flows, Number, PooledBook, PublicSide, look_ahead
 from dpstream.families.tabular.pooled_clock import Clock
 from dpstream.families.tabular.pooled_estimates import Estimates
@@ -41,6 +42,7 @@ from dpstream.mechanisms.engine import Selector
 from dpstream.mechanisms.followed_cells import MeasuredCells
 from dpstream.mechanisms.grown_tables import fitting, with_new
 from dpstream.mechanisms.headlines import headline_cliques, headline_folds, headline_words
+from dpstream.mechanisms.means import MEAN_SHARE, Sums
 from dpstream.mechanisms.plans import event_unit, read_events
 from dpstream.mechanisms.run_outputs import published
 
@@ -68,14 +70,14 @@ def fresh_state(
     border: int,
     season: float | None = None,
     first: int = 0,
-    clocks: Sequence[Clock] = (),
+    meters: Sequence[Clock | Sums] = (),
 ) -> PooledState:
     """The state before the first step: nothing is counted, and models are uniform.
 
     Args:
         first: how many events the first step lets expect, but for deletes; 0: nobody guesses.
     """
-    domain = cells.workload.domain
+    domain, clocks = cells.workload.domain, [meter for meter in meters if isinstance(meter, Clock)]
     return PooledState(
         step=0,
         closed=0,
@@ -87,7 +89,7 @@ def fresh_state(
                 number=Number.fresh(len(clocks)),
                 flows=[Flows(np.zeros(sum(clock.sizes))) for clock in clocks],
                 counts=np.zeros(cells.total, dtype=np.int64),
-                periods=[np.zeros(sum(clock.sizes), dtype=np.int64) for clock in clocks],
+                periods=[np.zeros(sum(meter.sizes), dtype=np.int64) for meter in meters],
             )
             for rate in (float(first), *[0.0] * (sides - 1))
         ),
@@ -98,20 +100,21 @@ def fresh_state(
         base=np.zeros(cells.total),
         base_total=0.0,
         base_variance=0.0,
-        began=[0] * len(clocks),
+        began=[0] * len(meters),
     )
 
 
 def unpack(
-    packed: Packed, cells: Cells, season: float | None = None, clocks: Sequence[Clock] = ()
+    packed: Packed, cells: Cells, season: float | None = None, meters: Sequence[Clock | Sums] = ()
 ) -> PooledState:
     """The inverse of ``pack_fields``; StoreDamagedError if the arrays do not fit the workload."""
     state = unpack_fields(PooledState, packed, cells=cells, season=season)
     for side in state.sides:
         if len(side.counts) != cells.total:
             raise StoreDamagedError("an epoch's counts do not fit the workload", where="state")
-        sizes = [sum(clock.sizes) for clock in clocks]
-        if [len(own) for own in side.periods] != sizes or [len(own.values) for own in side.flows] != sizes:
+        sizes = [sum(meter.sizes) for meter in meters]
+        clocks = [sum(meter.sizes) for meter in meters if isinstance(meter, Clock)]
+        if [len(own) for own in side.periods] != sizes or [len(own.values) for own in side.flows] != clocks:
             raise StoreDamagedError("a period's counts do not fit the headlines", where="state")
         side.estimates.check()
     return state
@@ -140,8 +143,8 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
         """Fix the budget of a run."""
         protected = event_unit(terms.unit)
         domain = self.workload.domain
-        headlines = headline_folds(domain, self.headline)
-        followed = MeasuredCells(self.workload, headline_cliques(domain, self.headline))
+        headlines = headline_folds(domain, self.marginals)
+        followed = MeasuredCells(self.workload, headline_cliques(domain, self.marginals))
         whole, clocks = protected.per_event(terms.budget), list[Clock]()
         public = protected.relation == "replace"
         discovery = None
@@ -150,7 +153,7 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
             discovery = Discoveries(self.discovery, terms.budget.scaled(share), protected)
             whole = whole.scaled(1 - share)
         number, rest = Fraction(0) if public or self.number is None else self.number_share, Fraction(1)
-        if self.headline:
+        if headlines:
             number = self.headline_share / 10 if number else number
             share = self.headline_share - number
             rest -= share
@@ -160,6 +163,14 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
         if number and self.number is not None:
             rest -= number
             clocks.append(Clock(self.number, followed.cells, (), whole.scaled(number), protected.event))
+        sums = None
+        if means := self.means:
+            rest -= MEAN_SHARE
+            sums = Sums(self.periods, means, domain, whole.scaled(MEAN_SHARE), protected.event)
+        if rest <= 0:
+            where = "[accuracy] headline_share"
+            what = f"{self.headline_share} leaves nothing to the tables"
+            raise ConfigError(what, where=where, allowed="below 19/20")
         runner = Runner(
             followed=followed,
             budget=whole.scaled(rest),
@@ -168,9 +179,12 @@ class Pooled(PooledOptions, Recipe["PooledPlan"]):
             iterations=self.iterations,
             max_cells=self.max_cells,
         )
-        return PooledPlan(
-            self, terms.budget, protected, terms.horizon, runner, tuple(clocks), discovery=discovery
+        plan = PooledPlan(
+            self, terms.budget, protected, terms.horizon, runner, tuple(clocks), sums, discovery=discovery
         )
+        if sums is not None:
+            sums.check(plan.asked_cliques())
+        return plan
 
 
 @dataclass(frozen=True)
@@ -199,6 +213,10 @@ class PooledPlan(PooledFacts):
             about = "headline marginals, " if clock.headlines else "number of records, "
             detail = f"the {about}at the end of each {clock.periods.name}, {noises}"
             heads += (Part("headline" if clock.headlines else "number", times, clock.budget, detail),)
+        if self.sums is not None:
+            kinds = dict.fromkeys(noise.describe() for noise in self.sums.noises)
+            detail = f"sums for means at the end of each {self.sums.periods.name}, with {', '.join(kinds)}"
+            heads += (Part("mean", times, self.sums.budget, detail),)
         if self.discovery is not None:
             cost = self.unit.per_event(self.discovery.budget)
             heads += (self.discovery.part(times, cost),)
@@ -211,7 +229,7 @@ class PooledPlan(PooledFacts):
     def start(self) -> PooledState:
         """The state before the first step: nothing is counted, and the model is uniform."""
         sides, first = len(self.recipe.sides), self.recipe.first_records or 0
-        return fresh_state(self.cells, sides, self.epochs.after(0), self._season, first, self.clocks)
+        return fresh_state(self.cells, sides, self.epochs.after(0), self._season, first, self.meters)
 
     def step(self, state: PooledState, batch: PrivateBatch, randomness: Randomness) -> ModelSynthesis:
         """Add the batch to the open epoch; at a border measure it."""
@@ -219,11 +237,12 @@ class PooledPlan(PooledFacts):
         state.step += 1
         for part, side in zip(self.recipe.sides, state.sides, strict=True):
             asked = self.asked_cliques()
-            counts = dict(zip(asked, batch.count(asked, part), strict=True))
+            read: Mapping[Clique, NDArray[np.int64]] = dict(zip(asked, batch.count(asked, part), strict=True))
+            fresh = [] if self.sums is None else [self.sums.read(read)]
+            counts = read if self.sums is None else self.sums.declared(read)
             side.counts += np.concatenate([counts[clique] for clique in self.cells.cliques])
-            side.periods = [
-                own + clock.read(counts) for clock, own in zip(self.clocks, side.periods, strict=True)
-            ]
+            fresh = [clock.read(counts) for clock in self.clocks] + fresh
+            side.periods = [own + new for own, new in zip(side.periods, fresh, strict=True)]
         if self.unit.relation == "replace":
             # Public by the owner's declaration; under "add-remove" no size is ever read.
             state.open_total = sum(
@@ -239,7 +258,7 @@ class PooledPlan(PooledFacts):
         if measured:
             self._expect(state)
         synthesis = replace(self._synthesis(state), noisy_counts=tuple(measured))
-        heads = [began for clock, began in zip(self.clocks, state.began, strict=True) if clock.headlines]
+        heads = [began for clock, began in zip(self.clocks, state.began, strict=False) if clock.headlines]
         ended = state.closed == state.step and all(began == state.step for began in heads)
         if self.discovery is not None and ended and self.discovery.due(state.step, state.discovered):
             self._discover(state, self.discovery, batch.undiscovered, randomness)
@@ -253,7 +272,7 @@ class PooledPlan(PooledFacts):
         randomness: Randomness,
     ) -> None:
         """End a discovery epoch: what is published of it begins with the next step, and the state gets its cells."""
-        heads = headline_cliques(self.domain, self.recipe.headline)
+        heads = headline_cliques(self.domain, self.recipe.marginals)
         rules = own.rules(self.domain, state.found, heads, self.recipe.max_cells)
         passed = entering(rules, counts, (state.discovered, state.step), randomness)
         new = fitting(self.domain, passed, heads, self.recipe.max_cells)
@@ -282,16 +301,19 @@ class PooledPlan(PooledFacts):
     def _close_periods(self, state: PooledState, randomness: Randomness) -> list[NoisyCounts]:
         """Measure each clock whose period ends here, on every side; gives what it drew."""
         measured = list[NoisyCounts]()
-        for place, clock in enumerate(self.clocks):
-            if not clock.ends(state.step, self.last_step, self.horizon):
+        for place, meter in enumerate(self.meters):
+            if not meter.ends(state.step, self.last_step, self.horizon):
                 continue
             first, state.began[place] = state.began[place] + 1, state.step
             for part, side in zip(self.recipe.sides, state.sides, strict=True):
-                values, number, outputs = clock.measure(side.periods[place], randomness)
+                if isinstance(meter, Sums):
+                    outputs = meter.measure(side.periods[place], randomness)
+                else:
+                    values, number, outputs = meter.measure(side.periods[place], randomness)
+                    side.flows[place].add(values)
+                    if self.unit.relation != "replace":
+                        side.number.add(1 + place, number, meter.number_variance, state.step)
                 side.periods[place] = np.zeros_like(side.periods[place])
-                side.flows[place].add(values)
-                if self.unit.relation != "replace":
-                    side.number.add(1 + place, number, clock.number_variance, state.step)
                 measured += published(outputs, f"step {state.step}, {part}", part, first, state.step)
         return measured
 
@@ -351,4 +373,4 @@ class PooledPlan(PooledFacts):
     def unpack_state(self, packed: Packed) -> PooledState:
         """The inverse of ``pack_state``."""
         plan = self.grown(packed.meta.get("found", {}))
-        return unpack(packed, plan.cells, plan._season, plan.clocks)
+        return unpack(packed, plan.cells, plan._season, plan.meters)

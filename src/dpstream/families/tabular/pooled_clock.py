@@ -29,6 +29,14 @@ _Floats = NDArray[np.float64]
 _USUAL = 12
 
 
+def usual_length(periods: Periods) -> float:
+    """How many steps a period has, as a rule."""
+    begin = end = next_end(periods, 0)
+    for _ in range(_USUAL):
+        end = next_end(periods, end)
+    return (end - begin) / _USUAL
+
+
 @dataclass(frozen=True)
 class Clock:
     """Marginals that are measured once a period, at its end.
@@ -134,14 +142,6 @@ class Clock:
             variance = noise.sum_variance if isinstance(noise, HistogramsNoise) else noise.variance * cells
             found.append((noise, cells, max(variance, MIN_VARIANCE)))
         return found
-
-    @cached_property
-    def usual_length(self) -> float:
-        """How many steps a period has, as a rule."""
-        begin = end = next_end(self.periods, 0)
-        for _ in range(_USUAL):
-            end = next_end(self.periods, end)
-        return (end - begin) / _USUAL
 
     def ends(self, step: int, *last: int | None) -> bool:
         """Whether a period ends with a step; ``last``: the stream's last steps, as planned at any time."""

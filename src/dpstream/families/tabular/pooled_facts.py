@@ -37,7 +37,7 @@ from dpstream.core.contracts.expectations import check_steps
 from dpstream.core.errors import ConfigError
 from dpstream.core.graphical import Model
 from dpstream.core.privacy import Budget, EventUnit, HistogramsNoise
-from dpstream.core.schema import Clique, Domain, Found
+from dpstream.core.schema import Clique, Domain, Found, Schema
 from dpstream.core.schema.trees import Fitted, Tree
 from dpstream.core.tables import Workload
 from dpstream.families.tabular.pooled_book import (
@@ -46,12 +46,13 @@ from dpstream.families.tabular.pooled_book import (
     Number,
     PooledBook,
     PublicSide,
+    add_up_cells,
     growth_error,
     moved_model,
     number_half_width,
     open_model,
 )
-from dpstream.families.tabular.pooled_clock import Clock
+from dpstream.families.tabular.pooled_clock import Clock, usual_length
 from dpstream.families.tabular.pooled_estimates import Answer, Estimates, expected_rate, rate_weights
 from dpstream.families.tabular.pooled_run import Design, Runner
 from dpstream.mechanisms import Cells, ModelSynthesis, options
@@ -60,6 +61,7 @@ from dpstream.mechanisms.discovery_plan import Discoveries, Discovery
 from dpstream.mechanisms.grown_tables import grown_plan
 from dpstream.mechanisms.headlines import check_headline
 from dpstream.mechanisms.limits import check_domain, check_each, check_fit, check_prior
+from dpstream.mechanisms.means import Mean, Sums, marginals_of, means_of
 from dpstream.mechanisms.plans import events_apart, leaves_out_cancelled
 from dpstream.mechanisms.prior_choice import PriorChoice
 from dpstream.mechanisms.table_model import fit_table
@@ -310,10 +312,25 @@ def _clock_facts(clock: Clock, clocks: Sequence[Clock]) -> dict[str, Any]:
         "length": clock.periods.name,
         "headlines": clock.labels,
         "cells": clock.sizes,
-        "steps": clock.usual_length,
+        "steps": usual_length(clock.periods),
         "half_widths": [float(f"{width:.6g}") for width in widths],
         "standard_errors": [float(f"{math.sqrt(variance):.6g}") for variance in clock.variances],
     }
+
+
+def _mean_facts(sums: Sums) -> list[dict[str, Any]]:
+    """Of each mean: how often it is measured, of how many groups, and half a 95 % interval of a single record's."""
+    laws = [add_up_cells([(noise, 2, 1, 1.0)]) for noise in sums.noises]
+    return [
+        {
+            "name": " x ".join(mean.names),
+            "length": sums.periods.name,
+            "steps": usual_length(sums.periods),
+            "groups": size // 2,
+            "half_width": float(f"{mean.scale.unit * law.half_width(_TOLD):.6g}"),
+        }
+        for mean, size, law in zip(sums.means, sums.sizes, laws, strict=True)
+    ]
 
 
 #: What a step takes for each cell of the followed marginals, about (``benchmarks/results/wide_tables.md``): some twenty
@@ -345,6 +362,7 @@ class PooledOptions:
     prior: PublicPrior | None = None
     first_records: int | None = None
     discovery: Discovery | None = None
+    schema: Schema | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.season is not None and not self.season >= 2:
@@ -357,9 +375,10 @@ class PooledOptions:
         object.__setattr__(self, "select_share", check_share(self.select_share, "select_share"))
         check_fit(self.iterations, self.max_cells, 0.0)
         check_each(self.workload, self.max_cells)
-        checked = check_headline(self.workload.domain, self.headline, self.headline_share, self.max_cells)
-        object.__setattr__(self, "headline", checked[0])
+        checked = check_headline(self.workload.domain, self.marginals, self.headline_share, self.max_cells)
+        object.__setattr__(self, "headline", tuple(tuple(names) for names in self.headline))
         object.__setattr__(self, "headline_share", checked[1])
+        _ = self.means
         object.__setattr__(self, "number_share", check_share(self.number_share, "number_share"))
         check_prior(self.prior, self.workload.domain)
         if self.first_records is not None:
@@ -369,6 +388,16 @@ class PooledOptions:
                 what = "values of a table that records leave cannot be discovered"
                 raise ConfigError(what, where="[discovery]", allowed="a source without deletes")
             self.discovery.check(self.workload.domain, self.prior)
+
+    @property
+    def marginals(self) -> Headline:
+        """The headlines that are counts."""
+        return marginals_of(self.headline)
+
+    @property
+    def means(self) -> tuple[Mean, ...]:
+        """The headlines that are means."""
+        return means_of(self.headline, self.schema)
 
     @property
     def sides(self) -> tuple[Events, ...]:
@@ -386,6 +415,7 @@ class PooledFacts(StreamPlan):
     horizon: int | None
     runner: Runner
     clocks: tuple[Clock, ...] = ()
+    sums: Sums | None = None
     last_step: int | None = None
     discovery: Discoveries | None = None
     many_found: Mapping[str, int] = field(default_factory=dict, compare=False)
@@ -422,8 +452,18 @@ class PooledFacts(StreamPlan):
 
     def asked_cliques(self) -> Sequence[Clique]:
         """All of the workload and of the headlines, and what headlines follow from."""
-        read = (fold.source for clock in self.clocks for fold in clock.marginals)
+        read = [fold.source for clock in self.clocks for fold in clock.marginals]
+        read += () if self.sums is None else self.sums.cliques
         return tuple(dict.fromkeys((*self.cells.cliques, *read)))
+
+    @property
+    def meters(self) -> tuple[Clock | Sums, ...]:
+        """All that is measured once a period: the clocks, and the sums for means after them."""
+        return self.clocks if self.sums is None else (*self.clocks, self.sums)
+
+    def reading_schema(self, schema: Schema) -> Schema:
+        """See ``StreamPlan``: a column whose mean is measured is read in finer bins."""
+        return schema if self.sums is None else self.sums.reading(schema)
 
     def start_from(self, base: StartTable) -> Any:
         """The state that begins with the base: its marginals are added to what the epochs say."""
@@ -514,16 +554,18 @@ class PooledFacts(StreamPlan):
             (group, noise) for clock in self.clocks if clock.headlines for group, _, noise in clock.draws
         ]
         facts |= headline_facts(labels, recipe.headline_share, heads, all_columns=runner.measures_all_columns)
+        if self.sums is not None:
+            facts["means"] = _mean_facts(self.sums)
         if self.clocks:
             facts["periods"] = [_clock_facts(clock, self.clocks) for clock in self.clocks]
         first, most = runner.numbers()
-        first += sum(sum(clock.sizes) for clock in self.clocks if clock.ends(1, self.last_step, self.horizon))
-        most += sum(sum(clock.sizes) for clock in self.clocks)
+        first += sum(sum(own.sizes) for own in self.meters if own.ends(1, self.last_step, self.horizon))
+        most += sum(sum(own.sizes) for own in self.meters)
         first, most = first * len(recipe.sides), most * len(recipe.sides)
         facts["noisy_counts"] = {
             "first": first,
             "most": most,
-            "at": "epoch_ends_and_period_ends" if self.clocks else "epoch_ends",
+            "at": "epoch_ends_and_period_ends" if self.meters else "epoch_ends",
             "first_is_least": recipe.first_records is not None,
         }
         return facts
@@ -547,7 +589,7 @@ class PooledFacts(StreamPlan):
     def periods_of(self, step: int) -> list[dict[str, Any]]:
         """See ``StreamPlan``; the last planned step ends all of them."""
         found, planned = dict[str, dict[str, Any]](), self.epochs.end
-        for periods in (own for clock in self.clocks for own in clock.periods.related):
+        for periods in (own for meter in self.meters for own in meter.periods.related):
             last = next_end(periods, step - 1)
             last = last if planned is None or planned < step else min(last, planned)
             first = first_step(periods, step)
@@ -556,8 +598,8 @@ class PooledFacts(StreamPlan):
 
     def ends_cut_period(self, step: int, begun: int) -> bool:
         """See ``StreamPlan``: where the first clock's period ends."""
-        if self.clocks:
-            return self.clocks[0].ends(step, self.last_step, self.horizon)
+        if self.meters:
+            return self.meters[0].ends(step, self.last_step, self.horizon)
         return super().ends_cut_period(step, begun) or step == self.last_step
 
     def options(self) -> dict[str, Any]:
@@ -663,7 +705,7 @@ class PooledFacts(StreamPlan):
 
     def _take_flows(self, side: PublicSide, step: int, began: Sequence[int]) -> None:
         """Give the estimates what periods measured since the last border at which one ended, if one ends here."""
-        for clock, flows, end in zip(self.clocks, side.flows, began, strict=True):
+        for clock, flows, end in zip(self.clocks, side.flows, began, strict=False):
             if end != step or not flows.many:
                 continue
             for place, part, variance in clock.followed:

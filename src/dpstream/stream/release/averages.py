@@ -18,14 +18,14 @@ from dpstream.core.errors import ConfigError
 from dpstream.core.privacy.law import check_confidence
 from dpstream.core.schema import Integer, Real, Schema, parse_predicate
 from dpstream.stream.release.answers import check_cells
-from dpstream.stream.release.estimates import Estimate, Missing
+from dpstream.stream.release.estimates import Estimate, Missing, Published
+from dpstream.stream.release.fieller import MeasuredCells
 from dpstream.stream.release.released_verdicts import clipped_words
 from dpstream.stream.release.showing import codes_of
 
 _Floats = NDArray[np.float64]
-#: Halvings of the range in which the end of an interval lies.
-_HALVINGS = 12
 _HOLDS = "the interval holds the noise, the number of records, and all places in bins"
+_SUM_HOLDS = "from measured sums: the interval holds their noise"
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Numbers:
 
     Attributes:
         values: of the released table; None: what was measured stands for them.
-        counts: what was measured of the bins and of the condition's columns; or why nothing was.
+        counts: what was measured of the bins (or of sums) and of the condition's columns; or why nothing was.
         axis: of the column in them. cells: those of the condition.
     """
 
@@ -86,13 +86,16 @@ class Numbers:
         name: str,
         where: str | None,
         table: Callable[[], Any],
-        counts: Estimate | Callable[[Sequence[str]], Estimate | Missing | None],
+        counts: Estimate | Published | None,
+        *,
+        sums: bool = False,
     ) -> Numbers:
         """Those of a column.
 
         Args:
             where: a condition such as ``"carrier = 'AA'"``; None: all records.
-            table: gives the released one. counts: what was measured of some columns; an estimate stands for the table.
+            table: gives the released one. counts: what was measured; an estimate stands for the table. sums: whether
+                sums that were measured stand for the table, too.
 
         Errors:
             ConfigError, SchemaError: a column without numbers; a condition that cannot be read, or is about other
@@ -106,23 +109,29 @@ class Numbers:
         asked = None if where is None else parse_predicate(where, schema)
         own = [] if asked is None else [schema.names[i] for i in asked.columns]
         names: Sequence[str] = columns_of(schema, name, where)
+        mean = f"mean({name})"
+        if sums and isinstance(counts, Published) and (known := counts.sums([mean])) and name not in own:
+            summed = known.estimate([mean if one == name else one for one in names])
+            counts = summed if isinstance(summed, Estimate) else counts
         check_cells(schema.domain, tuple(map(schema.names.index, names)), "mean")
         values: _Floats | None = None
         measured: Estimate | Missing | None
         if isinstance(counts, Estimate):
-            if not {*names} <= {*counts.columns}:
+            columns = tuple(name if one == mean else one for one in counts.columns)
+            if not {*names} <= {*columns}:
                 what = f"the estimate is of {' x '.join(counts.columns) or 'the number of records'}"
                 raise ConfigError(
                     what, where="of", allowed=f"one of {' x '.join(names)}, such as release.flow"
                 )
-            names, measured = counts.columns, counts
+            names, measured = columns, counts
         else:
-            rows, measured = table(), counts(names)
+            rows, measured = table(), None if counts is None else counts.estimate(names)
             values = rows.column(name).to_numpy().astype(np.float64)
             if asked is not None and own:
                 values = values[asked.mask()[tuple(codes_of(schema[one], rows) for one in own)]]
             values = values[~np.isnan(values)]
-        sizes = [schema[one].size for one in names]
+        measured_sizes = measured.values.shape if isinstance(measured, Estimate) else ()
+        sizes = measured_sizes or tuple(schema[one].size for one in names)
         cells = np.ones((1,) * len(names), dtype=np.bool_)
         if asked is not None:
             order = [own.index(one) for one in names if one in own]
@@ -135,9 +144,7 @@ class Numbers:
         if self.values is not None:
             value = float(self.values.mean()) if len(self.values) else None
         else:
-            number = self._sum(np.ones(self.column.bins))
-            middles = (self.column.lower + self.column.upper) / 2.0
-            value = self._sum(middles) / number if number > 0.0 else None
+            value = self._measured.mean(*self._places())
         return self._said(value, self._mean_ends)
 
     def quantile(self, share: float) -> Average:
@@ -148,21 +155,36 @@ class Numbers:
         """
         if isinstance(share, bool) or not isinstance(share, int | float) or not 0.0 < share < 1.0:
             raise ConfigError(f"share = {share!r}", where="quantile", allowed="above 0 and below 1")
+        if isinstance(self.counts, Estimate) and self.counts.ends is not None:
+            raise ConfigError(
+                "expected counts of bins, got sums",
+                where="of",
+                allowed=f'release.flow(["{self.column.name}"])',
+            )
         if self.values is not None:
             value = float(np.quantile(self.values, share)) if len(self.values) else None
         else:
             ends = [float(self.column.lower[0]), *self.column.upper.astype(np.float64).tolist()]
-            sums = [self._sum(np.arange(self.column.bins) < many) for many in range(self.column.bins + 1)]
+            sums = [
+                self._measured.sum(np.arange(self.column.bins) < many) for many in range(self.column.bins + 1)
+            ]
             up_to = np.maximum.accumulate(sums)
             value = float(np.interp(share * up_to[-1], up_to, ends)) if up_to[-1] > 0.0 else None
         return self._said(value, partial(self._quantile_ends, share))
+
+    def _places(self) -> tuple[_Floats, _Floats]:
+        """Between which numbers lies what each code of the column stands for."""
+        if isinstance(self.counts, Estimate) and self.counts.ends is not None:
+            return self.counts.places
+        return self.column.lower.astype(np.float64), self.column.upper.astype(np.float64)
 
     def _said(self, value: float | None, ends: Callable[[float], tuple[float, float]]) -> Average:
         counted, measured = clipped_words(self.column), self.counts
         if isinstance(measured, Estimate) and not measured.chosen:
             when = f"as of step {measured.as_of}" if measured.span is None else f"of {measured.span}"
             about = measured.about or f"the {measured.records} {when}"
-            note = "; ".join(filter(None, [counted, f"{_HOLDS}; it is about {about}"]))
+            holds = _HOLDS if measured.ends is None else _SUM_HOLDS
+            note = "; ".join(filter(None, [counted, f"{holds}; it is about {about}"]))
             return Average(value, note, measured.as_of, measured.span, ends)
         why = (
             f"no interval: {measured.reason.rstrip('.')}"
@@ -171,42 +193,18 @@ class Numbers:
         )
         return Average(value, "; ".join(filter(None, [counted, why])))
 
-    def _spread(self, each: NDArray[Any]) -> _Floats:
-        """A number for each bin, in all cells of the condition."""
-        weights = np.zeros(self.cells.shape[self.axis])
-        weights[: len(each)] = each
-        shape = [-1 if axis == self.axis else 1 for axis in range(self.cells.ndim)]
-        return weights.reshape(shape) * self.cells
-
-    def _sum(self, each: NDArray[Any]) -> float:
-        """The measured sum of a number for each bin over the records."""
+    @property
+    def _measured(self) -> MeasuredCells:
         assert isinstance(self.counts, Estimate)
-        return float((self._spread(each) * self.counts.values).sum())
+        counts = self.counts
+        return MeasuredCells(counts.values, counts.law, self.axis, self.cells, counts.ends is not None)
 
     def _stands(self, each: NDArray[Any], confidence: float) -> bool:
-        """Whether the true sum may be 0 or more."""
-        assert isinstance(self.counts, Estimate)
-        width = self.counts.law(self._spread(each)).half_width(confidence)
-        return self._sum(each) + width >= 0.0
+        """Whether the true sum of a number for each bin may be 0 or more."""
+        return self._measured.stands(each, confidence)
 
     def _mean_ends(self, confidence: float) -> tuple[float, float]:
-        """Fieller's interval, by the law of the noise: means that measured sums do not refute.
-
-        With the true counts, the sum of (right end - mean) over the records is not negative, nor that of (mean - left
-        end). What may be added to a measured sum is convex in the mean: so one of the range is refuted from some place
-        on, or nowhere.
-        """
-        low, high = float(self.column.lower[0]), float(self.column.last)
-        number, found = self._sum(np.ones(self.column.bins)), []
-        for ends, side, outer in ((self.column.lower, -1.0, low), (self.column.upper, 1.0, high)):
-            inner = min(max(self._sum(ends) / number, low), high) if number > 0.0 else outer
-            if not self._stands(side * (ends - outer), confidence):
-                for _ in range(_HALVINGS):
-                    middle = (inner + outer) / 2.0
-                    stands = self._stands(side * (ends - middle), confidence)
-                    inner, outer = (middle, outer) if stands else (inner, middle)
-            found.append(outer)
-        return found[0], found[1]
+        return self._measured.mean_ends(*self._places(), confidence)
 
     def _quantile_ends(self, share: float, confidence: float) -> tuple[float, float]:
         """The outer ends of the bins that measured counts do not refute: with the true counts, the quantile's bin and

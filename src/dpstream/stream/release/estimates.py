@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -41,6 +41,7 @@ from dpstream.stream.release.combined import (
     was_chosen,
     weights_of_spans,
 )
+from dpstream.stream.release.fieller import MeasuredCells
 from dpstream.stream.release.manifest import COUNTED
 
 #: Most cells of an estimated marginal.
@@ -72,6 +73,7 @@ class Estimate:
         began: values that were discovered after its first step, with the first step that has them.
         left: the labels of the bins that held these values before.
         learnt: of a census: the steps at which its draws of level 0 up to then decided when it counts next.
+        ends: of sums for means: the column, both ends, and how far a number may be from its place between them.
     """
 
     columns: tuple[str, ...]
@@ -87,6 +89,7 @@ class Estimate:
     began: tuple[tuple[str, int], ...] = ()
     left: tuple[str, ...] = ()
     learnt: tuple[int, ...] = field(default=(), repr=False, compare=False)
+    ends: tuple[str, float, float, float] | None = None
     _kinds: NDArray[np.int64] | None = field(default=None, repr=False, compare=False)
 
     def sum(self, cells: NDArray[np.bool_]) -> Estimate:
@@ -190,9 +193,13 @@ class Estimate:
     def to_table(self, confidence: float = 0.95) -> Any:
         """One row a cell: the labels, ``measured``, ``standard_error``, ``low`` and ``high``, as a pyarrow Table.
 
-        They are null where the value was discovered later."""
+        They are null where the value was discovered later. Of sums: a row a group, with its mean."""
         import pyarrow as pa
 
+        if self.ends is not None:
+            found = [pa.array(own, pa.float64()) for own in zip(*self._means(confidence), strict=True)]
+            names = ("measured", "standard_error", "low", "high")
+            return pa.table({**label_columns(*self.groups), **dict(zip(names, found, strict=True))})
         interval, later = self.interval(confidence), self.begins > self.as_of
         nothing = np.zeros(self.values.size), np.ones(self.values.size, dtype=bool)
         numbers = {"measured": (self.values, later), "standard_error": (self.standard_errors, later)}
@@ -205,7 +212,29 @@ class Estimate:
     @property
     def names(self) -> list[str]:
         """Of each cell its labels, joined by `` x ``."""
-        return [" x ".join(cell) for cell in itertools.product(*self.labels)]
+        return [" x ".join(cell) for cell in itertools.product(*self.groups[1])]
+
+    @property
+    def groups(self) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]]:
+        """The columns, with their labels, whose cells have counts; of sums: whose cells have means."""
+        left = None if self.ends is None else self.ends[0]
+        kept = [place for place, name in enumerate(self.columns) if name != left]
+        return tuple(self.columns[i] for i in kept), tuple(self.labels[i] for i in kept)
+
+    @property
+    def places(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Of sums: between which numbers lies what each code stands for."""
+        _, low, high, error = self.ends or ("", math.nan, math.nan, 0.0)
+        return np.array([low, high]) - error, np.array([low, high]) + error
+
+    def _means(self, confidence: float) -> Iterator[tuple[float | None, None, float, float]]:
+        """Of sums: each group's mean, and its interval."""
+        axis = next(place for place, name in enumerate(self.columns) if name not in self.groups[0])
+        for group in np.ndindex(*map(len, self.groups[1])):
+            cells = np.zeros(self.values.shape, dtype=np.bool_)
+            np.moveaxis(cells, axis, -1)[group] = True
+            measured = MeasuredCells(self.values, self.law, axis, cells, sums=True)
+            yield measured.mean(*self.places), None, *measured.mean_ends(*self.places, confidence)
 
     @property
     def begins(self) -> NDArray[np.int64]:
@@ -321,7 +350,7 @@ class Published(Flowing):
         counts: in the order of steps.
         public_numbers: the exact number of records by step, where the owner declared it public.
         records: what the records that are counted are called.
-        learnt: as of ``Estimate``.
+        learnt, ends: as of ``Estimate``.
     """
 
     def __init__(
@@ -331,8 +360,9 @@ class Published(Flowing):
         public_numbers: Mapping[int, int] | None = None,
         records: str = "records",
         learnt: tuple[int, ...] = (),
+        ends: tuple[str, float, float, float] | None = None,
     ) -> None:
-        self.learnt = learnt
+        self.learnt, self.ends = learnt, ends
         self.counts = tuple(marginal for one in counts for marginal in one.marginals)
         self.schema = schema
         self._public, self.records = public_numbers, records
@@ -399,6 +429,20 @@ class Published(Flowing):
                     found = Missing((), f"{one.column.name} follows from {sources}, measured in its place")
             self._known[key] = found
         return self._known[key]
+
+    def sums(self, columns: Sequence[str]) -> Published | None:
+        """What was measured for a mean among some columns, such as ``mean(delay)``; None where there is nothing. The
+        mean stands for two codes: how far numbers are from the upper end and from the lower one, in sum."""
+        own = [
+            one for one in self.counts if one.query["kind"] == "mean" and one.query["columns"][-1] in columns
+        ]
+        if not own:
+            return None
+        name, ends = own[0].query["columns"][-1], own[0].query["ends"]
+        codes = Categorical(name, ("up", "down"))
+        schema = Schema(tuple(codes if name == f"mean({one.name})" else one for one in self.schema.columns))
+        counts = [replace(one, query={**one.query, "kind": "marginal"}) for one in own]
+        return Published(counts, schema, None, self.records, ends=(name, *ends, own[0].query["error"]))
 
     def flow(
         self,
@@ -746,6 +790,7 @@ class Published(Flowing):
             began=tuple((one.value, one.first) for _, one in opened),
             left=tuple(dict.fromkeys(str(column.other) for column, _ in opened)),
             learnt=self.learnt,
+            ends=self.ends,
             _kinds=times if (times != len(blocks)).any() else kinds,
         )
 

@@ -334,7 +334,8 @@ class Series:
             rows = 1 if table is None else table.num_rows
             start, end = (span.first_day or span.first), (span.last_day or span.last)
             row = {"from": pa.array([str(start)] * rows), "to": pa.array([str(end)] * rows)}
-            for name, source in (*((name, name) for name in self.columns), *_NUMBERS.items()):
+            labels = [(name, name) for name in self.columns if name in known.column_names]
+            for name, source in (*labels, *_NUMBERS.items()):
                 row[name] = pa.nulls(1, known[source].type) if table is None else table[source]
             status = [why or ("approximate" if own is not None and own.approximate else "measured")] * rows
             if own is not None and own.began:
@@ -518,11 +519,11 @@ def answer_facts(answer: Estimate | Change | Series, confidence: float) -> dict[
             "rows": answer.to_table(confidence).to_pylist(),
         }
     return {
-        "columns": list(answer.columns),
+        "columns": list(answer.groups[0]),
         "as_of": answer.as_of,
         "span": span_facts(answer.span),
         "epochs": [list(epoch) for epoch in answer.epochs],
-        "standard_error": answer.standard_error,
+        "standard_error": None if answer.ends else answer.standard_error,
         "exact": answer.exact,
         "confidence": confidence,
         "note": answer.note,

@@ -361,16 +361,14 @@ class Release:
 
     def mean(self, column: str, where: str | None = None) -> Average:
         """The average of a column of numbers; see ``PublicRelease.mean``."""
-        return self._numbers(column, where).mean()
+        return self._numbers(column, where, sums=True).mean()
 
     def quantile(self, column: str, share: float, where: str | None = None) -> Average:
         """A quantile of a column of numbers; see ``PublicRelease.quantile``."""
         return self._numbers(column, where).quantile(share)
 
-    def _numbers(self, column: str, where: str | None) -> Numbers:
-        published = self._published()
-        counts = (lambda names: None) if published is None else published.estimate
-        return Numbers.of(self._schema, column, where, self.table, counts)
+    def _numbers(self, column: str, where: str | None, *, sums: bool = False) -> Numbers:
+        return Numbers.of(self._schema, column, where, self.table, self._published(), sums=sums)
 
     def _published(self) -> Published | None:
         """The noisy counts in the folder of releases; None where there are none, or where counts of the released table

@@ -241,9 +241,15 @@ class AttackedStream:
 
     def classes(self, rows: Codes) -> Codes:
         """Rows as they are compared: long columns are cut into classes."""
-        sizes = np.array(self.stream.reading.domain.sizes)
+        domain, rows = self._declared(rows)
+        sizes = np.array(domain.sizes)
         classes: Codes = np.where(sizes > _CLASSES**2, rows * _CLASSES // sizes, rows).astype(np.int32)
         return classes
+
+    def _declared(self, rows: Codes) -> tuple[Domain, Codes]:
+        """Rows in declared codes, where a column whose mean is measured is read in finer ones."""
+        sums = getattr(self.stream.plan, "sums", None)
+        return (self.stream.reading.domain, rows) if sums is None else (sums.domain, sums.codes(rows))
 
     def run(self, noise: Randomness) -> tuple[Coins, Floats]:
         """Which targets were there, and what the tables said of them: shape (targets, numbers)."""
@@ -302,7 +308,10 @@ class AttackedStream:
             return np.bincount([cell], minlength=len(one.values)).astype(np.int64)
         if kind == "at least":
             return np.array([self._cells(target)], np.int64)
-        return counts_of(one.query, target[None], self.stream.reading.domain)
+        if kind == "mean":
+            return plan.sums.of(one.query["columns"], target)  # type: ignore[attr-defined, no-any-return]
+        domain, declared = self._declared(target[None])
+        return counts_of(one.query, declared, domain)
 
     def _cells(self, targets: Codes) -> Any:
         """The reports of people who report one thing all the time, as a panel has them."""

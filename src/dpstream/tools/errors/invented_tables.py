@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from dpstream.core.contracts import NoisyCounts, StartTable
+from dpstream.core.contracts import NoisyCounts, StartTable, StreamPlan
 from dpstream.core.errors import ConfigError
 from dpstream.core.schema.domain import Clique, Domain
 from dpstream.core.tables import EncodedBatch, EncodedRecords, KeyedChanges, PresentBatch, PresentTable
 from dpstream.core.tables.present_table import KEY_WORDS, PresentView
 from dpstream.io.sinks import read_measurements
 from dpstream.mechanisms.headlines import headline_cliques
+from dpstream.mechanisms.means import marginals_of
 from dpstream.tools.errors.contract import (
     FamilySimulation,
     Guess,
@@ -428,7 +429,7 @@ def read_domain(config: Config) -> Domain:
             where=str(config.path),
             allowed="errors of measurements: dpstream measured, plan",
         )
-    if plan.reading_schema(schema).domain != schema.domain:
+    if getattr(plan, "sums", None) is None and plan.reading_schema(schema).domain != schema.domain:
         raise ConfigError(
             f"the mechanism {plan.name!r} reads other columns",
             where=str(config.path),
@@ -473,7 +474,8 @@ def stream_of(
                 yield PresentBatch(PresentView(present, departed))
             else:
                 kind = EncodedRecords if plan.reads == "records" else EncodedBatch
-                yield kind(domain, _codes(come), _codes(left) if falling else None)
+                read = finer(plan, _codes(come)), finer(plan, _codes(left)) if falling else None
+                yield kind(plan.reading_schema(schema).domain, *read)
 
     return Invented(batches() if lazily else list(batches()), truth, base)
 
@@ -496,6 +498,14 @@ def _keyed(gone: Ints, new: Ints, codes: Codes) -> KeyedChanges:
     return KeyedChanges(keys, present, _codes(codes[order[present] - len(gone)]))
 
 
+def finer(plan: StreamPlan, codes: Codes) -> Codes:
+    """The codes of a batch, which has finer bins of columns whose means are measured: always the first one."""
+    sums: Any = getattr(plan, "sums", None)
+    for place, scale in () if sums is None else sums.scales.items():
+        codes[:, place] = scale.starts[codes[:, place]]
+    return codes
+
+
 def _codes(codes: Codes) -> Codes:
     return np.asfortranarray(codes.astype(np.int32))
 
@@ -505,7 +515,7 @@ def _cliques(config: Config, domain: Domain) -> tuple[Clique, ...]:
     columns: list[Clique] = [(i,) for i in range(len(domain))]
     workload = getattr(config.recipe, "workload", None)
     own = itertools.combinations(range(len(domain)), 2) if workload is None else workload.cliques
-    headline = headline_cliques(domain, getattr(config.recipe, "headline", ()))
+    headline = headline_cliques(domain, marginals_of(getattr(config.recipe, "headline", ())))
     return tuple(dict.fromkeys([*columns, *own, *headline]))
 
 
