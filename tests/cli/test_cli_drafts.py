@@ -409,7 +409,7 @@ def test_bounds_are_weighed_for_the_owner_and_one_read_off_the_data_is_said_to_b
         "times the noise"
     )
     assert (said[-1], '\n# per = "year"\n' in text, "percentile" in text) == (outside, True, False)
-    words = "the bound max_events = 2 was read off private records, which the guarantee does not cover"
+    words = "max_events = 2 was read off private records, which the guarantee does not cover"
     for origin, there in (("public", False), ("data", True)):
         config = make(tmp_path / origin, 1, user_column='"person"')
         replace(
@@ -420,8 +420,9 @@ def test_bounds_are_weighed_for_the_owner_and_one_read_off_the_data_is_said_to_b
         (tmp_path / origin / "data" / "001.csv").write_text((tmp_path / "data" / "001.csv").read_text())
         dpstream("run", config)
         assert (words in read_manifest(tmp_path / origin / "releases", 1)["declared_public"]) == there
+        assert "had more than 2 events" in (tmp_path / origin / "releases" / "index.html").read_text()
         assert (
-            "Look          max_events was read off" in dpstream("plan", config, "--quick").stdout
+            "Look          max_events = 2 was read off" in dpstream("plan", config, "--quick").stdout
         ) == there
 
 

@@ -18,7 +18,7 @@ import pytest
 from cli_stream import COLUMNS, certain, dpstream, make, write_step
 from evaluated_runs import copy_of
 from scipy.stats import chi2
-from small_configs import rewrite
+from small_configs import rewrite, write_rows
 
 import dpstream as dp
 from dpstream.core.errors import ConfigError, StoreDamagedError
@@ -374,6 +374,17 @@ def test_of_tables(tmp_path: Path) -> None:
     assert [one["step"] for one in facts(path, "--runs", 2)] == [1, 2, 4]
     assert [one["step"] for one in facts(path, "--runs", 2, "--until", 3)] == [1, 2, 3]
     assert "street" in dpstream("errors", path, "--question", "street = 'a'", code=2).stderr
+
+
+def test_of_admitted_records(tmp_path: Path) -> None:
+    path = certain(tmp_path, 1, mechanism='name = "pooled"', user_column='"who"')
+    rewrite(path, 'name = "test"', 'name = "test"\nunit = "user"\nmax_events = 5')
+    rows = [f"1,w{n // 7},{'abc'[n % 3]},true,x" for n in range(700)]
+    write_rows(tmp_path, "001.csv", "step,who,zip,paid,kind", rows)
+    dpstream("run", path, "--test-seed", 1)
+    text = " ".join(dpstream("errors", path, "--runs", 2, "--all").output.split())
+    assert "step admitted records ± records" in text
+    assert "Errors are about admitted records, at most 5 events of a user" in text
 
 
 def test_of_columns_that_show_both_bins_as_null(tmp_path: Path) -> None:

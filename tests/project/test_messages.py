@@ -25,8 +25,8 @@ _SQL = re.compile(r"\s*(ALTER|CREATE|DELETE|DROP|INSERT|LOCK|PRAGMA|SELECT|SET|U
 _WORD = re.compile(r"[A-Za-z][A-Za-z'-]*")
 _MARKS = re.compile(r"\{[%#].*?[%#]\}|\{\{.*?\}\}|<[^>]+>", re.DOTALL)
 _TEMPLATES = (".j2", ".html", ".md", ".toml")
-#: Words at most: of sentences in the package, and of the documentation.
-MOST_SENTENCES, MOST_DOCS = 33_100, 75_000
+#: Words at most: of sentences in the package (35,000 with those of SQL), and of the documentation.
+MOST_SENTENCES, MOST_DOCS = 32_890, 75_000
 DOCS = SOURCE.parents[1] / "docs"
 
 
@@ -34,7 +34,9 @@ def messages(folder: Path = SOURCE) -> Iterator[tuple[str, int, str]]:
     """File, line and text of what errors say."""
     for path in sorted(folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and _name(node.func).endswith("Error"):
+            if isinstance(node, ast.Call) and _name(node.func).endswith(
+                ("Error", "unreadable", "damaged_store")
+            ):
                 said = [*node.args[:1], *(word.value for word in node.keywords if word.arg == "allowed")]
                 for argument in said:
                     text = _text(argument)

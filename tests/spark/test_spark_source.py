@@ -101,6 +101,13 @@ def test_a_file_with_users_runs_and_compares_on_the_next_run(spark: Any, folder:
     stops(file, "check", "lacks a user id")
 
 
+def test_a_file_whose_values_are_discovered_is_refused_when_it_is_read(tmp_path: Path) -> None:
+    file = tmp_path / "dpstream.toml"
+    text = FILE.replace('values = ["a", "b", "c"]', 'values = "discover"').replace('op_column = "op"\n', "")
+    file.write_text(text + '[discovery]\ndelta = "1e-9"\n', encoding="utf-8")
+    stops(file, "plan", "values of records that stay in Spark cannot be discovered")
+
+
 def test_a_file_that_is_gone_before_and_after_a_pass_is_refused(spark: Any, folder: Path) -> None:
     """Whether this machine or Spark alone knows the files' sizes and times."""
     frame = spark.read.parquet(str(folder / "visits"))

@@ -24,7 +24,7 @@ import dpstream as dp
 from dpstream.core.contracts import PublicPrior
 from dpstream.core.errors import BudgetError, ConfigError, SchemaError, StepError, StoreDamagedError
 from dpstream.core.privacy import Randomness, User
-from dpstream.core.schema import Boolean, Schema
+from dpstream.core.schema import Boolean, Schema, arrow
 from dpstream.core.schema.constraints import Constraints, Derived
 from dpstream.core.tables import Workload
 from dpstream.core.tables.undiscovered import Undiscovered
@@ -412,6 +412,23 @@ def test_new_values_have_their_share_at_once_beside_a_season_and_a_prior(tmp_pat
     recipe = plan.recipe
     with pytest.raises(ConfigError, match="the prior has the column 'kind', whose values are discovered"):
         replace(recipe, prior=replace(prior, columns=(0, 1), codes=np.repeat(codes, 2, axis=1)))
+
+
+def test_texts_of_a_large_step_are_counted_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each text is in one part, whatever borders there are; of nulls and long texts nothing is kept."""
+    drawn = np.random.default_rng(3)
+    known: list[Any] = [None, "v1", "other", "", "bad\x07", "long" * 60, "7.0", "7", "\u00e9" * 100]
+    rows = [*known, *drawn.choice(np.array([*known, *[f"v{n}" for n in range(900)]], object), 9000)]
+    cells, found, parts = pa.chunked_array([rows[:5000], rows[5000:5000], rows[5000:]]), [], []
+    for size in (1 << 20, 500, 9):
+        monkeypatch.setattr(arrow, "_PART_ROWS", size)
+        texts, places = OPEN.columns[1].undiscovered(cells, ())
+        assert len(set(texts.to_pylist())) == len(texts)
+        found.append([None if place < 0 else texts[int(place)].as_py() for place in places])
+        parts.append(sum(1 for _ in arrow.apart([cells.combine_chunks().cast(pa.large_string())], 200)))
+    wanted = dict.fromkeys((*known[:6], "v1")) | {"7.0": "7"}
+    assert found == [[wanted.get(row, row) for row in rows]] * 3
+    assert parts[0] == 1 < parts[1] < parts[2]
 
 
 def test_a_stand_in_for_the_law_is_not_private() -> None:

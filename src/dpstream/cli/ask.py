@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpstream.cli.shared import config_argument, json_option, opened
+from dpstream.cli.shared import config_argument, json_option, opened, state_option
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
@@ -32,7 +32,7 @@ _USUAL = "dpstream.toml"
 )
 @click.option("--id", "question_id", help="A name for the question.")
 @click.option("--list", "listed", is_flag=True, help="Print what was asked so far.")
-@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@state_option
 @json_option
 def command(
     config: str,

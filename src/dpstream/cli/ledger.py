@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from dpstream.cli.shared import DAMAGED, json_option, of_stream, print_facts, print_json
+from dpstream.cli.shared import DAMAGED, json_option, of_stream, print_facts, print_json, state_option
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError, StoreDamagedError, counted
 
@@ -64,7 +64,7 @@ def show(config: Config, last: int | None, as_json: bool) -> None:
 
 @command.command("verify", short_help="Recompute a ledger, and list what is wrong.")
 @click.argument("place", default="dpstream.toml", type=FilePath("any"))
-@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@state_option
 @click.option("--releases", type=FilePath("folder"), help="The folder of the releases.")
 @json_option
 def verify(place: str, state: str | None, releases: str | None, as_json: bool) -> int:

@@ -9,20 +9,20 @@ from typing import Any
 
 import click
 
-from dpstream.cli.shared import print_facts, require_free
+from dpstream.cli.shared import force_option, print_facts, require_free, state_option
 from dpstream.cli.types import FilePath, Whole
 from dpstream.core.errors import ConfigError
 
 
 @click.command("sample", short_help="Draw more rows of a released step.")
 @click.argument("place", default="dpstream.toml", type=FilePath("any"))
-@click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+@state_option
 @click.option("--step", type=Whole(), help="The released step (the newest).")
 @click.option("--rows", type=Whole(0), help="Rows (as many as released).")
 @click.option("--where", metavar="CONDITION", help="Only rows that satisfy it.")
 @click.option("--out", required=True, type=FilePath("new"), help="A name in .parquet or .csv.")
 @click.option("--seed", type=Whole(0), help="Equal seeds give equal rows.")
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@force_option
 def command(
     place: str,
     state: str | None,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +9,7 @@ import click
 
 from dpstream.cli.shared import by_option, json_option, print_json, print_table
 from dpstream.cli.types import FilePath, Whole
-from dpstream.core.errors import ConfigError
+from dpstream.core.foreign import from_extra
 
 if TYPE_CHECKING:
     from dpstream.service.desk import Desk
@@ -68,7 +66,7 @@ def releases(
       dpstream serve releases releases
       dpstream serve releases evictions=/srv/evictions jobs=/srv/jobs --port 8080 --tokens tokens.txt
     """
-    with _installed():
+    with from_extra("service", "serve"):
         from dpstream.service.releases import find_places, make_app, serve
         from dpstream.service.tokens import TokenFile
     found = find_places(places)
@@ -88,7 +86,7 @@ def pages(folder: str, listen: str | None) -> None:
     Example:
       dpstream serve pages service
     """
-    with _installed():
+    with from_extra("service", "serve"):
         from dpstream.service.pages import serve
     serve(folder, listen)
 
@@ -252,17 +250,6 @@ def decisions(folder: str, after: int, as_json: bool) -> None:
         for one in found
     ]
     print_table(["number", "time", "person", "what", "stream", "steps", "reason"], rows, right=[0])
-
-
-@contextmanager
-def _installed() -> Iterator[None]:
-    """Around an import of what serves over HTTP; ConfigError where it is not installed."""
-    try:
-        yield
-    except ImportError:
-        raise ConfigError(
-            "the service is not installed", where="serve", allowed="pip install 'dpstream[service]'"
-        ) from None
 
 
 def _desk(folder: str) -> Desk:

@@ -120,6 +120,11 @@ def json_option(verb: _Verb) -> _Verb:
     return click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")(verb)
 
 
+#: Of verbs that take other places than a configuration, too.
+state_option = click.option("--state", type=FilePath("folder"), help="Another place for the secret state.")
+force_option = click.option("--force", is_flag=True, help="Replace a file that is there.")
+
+
 def print_json(value: Any) -> None:
     """Indented JSON on standard output."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from dpstream.cli.shared import of_stream, require_free
+from dpstream.cli.shared import force_option, of_stream, require_free
 from dpstream.cli.types import FilePath
 from dpstream.core.errors import ConfigError
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     type=click.Choice(["markdown", "html", "registry", "croissant", "dcat"]),
     help="The ending's; registry, croissant and dcat are JSON.",
 )
-@click.option("--force", is_flag=True, help="Replace a file that is there.")
+@force_option
 def command(
     config: Config,
     out: str | None,

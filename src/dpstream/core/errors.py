@@ -28,7 +28,8 @@ named: the header of a file that has none is a record.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from dpstream.core.showing import shown
 
@@ -156,3 +157,16 @@ class StepError(StoreError):
 
     # The caller's input is at fault, not the store: the command line answers "wrong input".
     exit_code = 2
+
+
+@contextmanager
+def unreadable(what: str, where: str, allowed: str | None = None) -> Iterator[None]:
+    """Around the reading of what this program wrote: whatever does not have its form was damaged.
+
+    Errors:
+        StoreDamagedError: as said here; what Python says of it may hold what is private.
+    """
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError):
+        raise StoreDamagedError(what, where=where, allowed=allowed) from None

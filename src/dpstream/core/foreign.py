@@ -58,6 +58,14 @@ def from_extra(extra: str, where: str) -> Iterator[None]:
         ) from None
 
 
+def cipher(extra: str, where: str) -> tuple[Any, Any]:
+    """The class AESGCM, and the exception that it raises for a changed value. Errors as of ``from_extra``."""
+    with from_extra(extra, where):
+        from cryptography.exceptions import InvalidTag
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    return AESGCM, InvalidTag
+
+
 def arrow_input(data: bytes) -> Any:
     """Bytes as an open pyarrow file, in memory of Arrow's own.
 

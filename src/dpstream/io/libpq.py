@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any, ClassVar, Literal
 
 from dpstream.core.errors import ConfigError, DpstreamError
+from dpstream.core.foreign import from_extra
 
 #: Classes of SQLSTATE in which the surroundings fail, and trying again later may work.
 _SURROUNDINGS = ("25", "28", "40", "53", "54", "55", "57", "58")
@@ -22,28 +23,13 @@ _REASONS = (
 )
 
 
-@contextmanager
-def installed(package: str, where: str, extra: str) -> Iterator[None]:
-    """Around the import of a package that some installations lack; ``extra`` of this package installs it.
-
-    Errors:
-        ConfigError: it is not installed.
-    """
-    try:
-        yield
-    except ImportError:
-        raise ConfigError(
-            f"the package {package} is missing", where=where, allowed=f"pip install 'dpstream[{extra}]'"
-        ) from None
-
-
 def connection_settings(url: str, where: str) -> dict[str, Any]:
     """The connection parameters in a URL of libpq, with time limits that notice a dead network in about a minute.
 
     Errors:
         ConfigError: the URL cannot be read. The message does not repeat it, because it may hold a password.
     """
-    with installed("psycopg", where, "postgres"):
+    with from_extra("postgres", where):
         import psycopg
     from psycopg.conninfo import conninfo_to_dict
 
@@ -106,7 +92,7 @@ class PostgresSession:
             settings: statements that every session begins with.
         """
         self.where = where
-        with installed("psycopg", key, "postgres"):
+        with from_extra("postgres", key):
             import psycopg
         self._driver: Any = psycopg
         parameters = connection_settings(url, key)

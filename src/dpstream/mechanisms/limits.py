@@ -77,7 +77,7 @@ def check_each(workload: Workload, max_cells: int) -> None:
         raise LimitError(
             f"a model with the marginal {domain.label(clique)} exceeds its cells",
             where="workload",
-            allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns",
+            allowed=_fewer(max_cells),
         )
 
 
@@ -88,15 +88,19 @@ def _check_with_constraints(workload: Workload, max_cells: int) -> None:
         raise LimitError(
             "a model with the public constraints alone exceeds its cells",
             where="schema.constraints",
-            allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns in a constraint",
+            allowed=f"{_fewer(max_cells)} in a constraint",
         )
     for clique in workload.cliques:
         if tree_cells(domain, [clique]) > max_cells:
             raise LimitError(
                 f"a model with {domain.label(clique)} and the public constraints exceeds its cells",
                 where="workload",
-                allowed=f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns",
+                allowed=_fewer(max_cells),
             )
+
+
+def _fewer(max_cells: int) -> str:
+    return f"max_cells = {max_cells}; raise it, or use coarser bins or fewer columns"
 
 
 class TreeCapacity:

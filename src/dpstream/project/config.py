@@ -157,15 +157,16 @@ class Settings:
 
     def declared_public(self) -> tuple[str, ...]:
         """What the source and the guesses leave open to whoever watches, in sentences."""
-        read_off = []
-        if self.bound_from_data:
-            read_off.append(f"the bound max_events = {bound_of(self.unit)} was")
-        if self._schema.edges_from_data:
-            read_off.append("edges of numbers were")
-        sentences = [
-            f"{what} read off private records, which the guarantee does not cover" for what in read_off
+        return (*expected_words(self.expected), *self.read_off)
+
+    @property
+    def read_off(self) -> list[str]:
+        """What the owner says was read off private records, a sentence each."""
+        bound, edges = f"max_events = {bound_of(self.unit)} was", "edges of numbers were"
+        parts = ((bound, self.bound_from_data), (edges, self._schema.edges_from_data))
+        return [
+            f"{what} read off private records, which the guarantee does not cover" for what, so in parts if so
         ]
-        return (*expected_words(self.expected), *sentences)
 
     def pinned(self) -> dict[str, Any] | None:
         """The public facts of how records are cut into steps; None where nothing is said of it."""

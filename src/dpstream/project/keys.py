@@ -25,6 +25,7 @@ from dpstream.io.sinks.target import SINKS
 from dpstream.io.sources.source_keys import SOURCES, rows_of_source
 from dpstream.project.base import BaseOptions
 from dpstream.project.reader import Section
+from dpstream.stream.arguments import NAMES
 from dpstream.stream.release.publishing import FULL_EVERY, Publishing, RecordKind, TableKind
 from dpstream.stream.store.encryption import StateKey
 
@@ -33,7 +34,7 @@ SECTIONS: dict[str, str] = {
     "stream": "Who is protected, and what may be public.",
     "source": "Where the private rows are, and how steps cut them.",
     "schema": "What the columns may hold; public.",
-    "expect": "Public guesses (published), from which `dpstream plan` predicts errors: 1, 3, 10 or 30. "
+    "expect": "Public guesses (published), such as 100, 300 or 1000, from which `dpstream plan` predicts errors. "
     "Never compute them from the private table.",
     "mechanism": "How the synthetic copy is made.",
     "budget": "What all releases together may cost one unit of protection.",
@@ -166,7 +167,7 @@ class StreamKeys:
     """``[stream]``."""
 
     name: str = option(
-        allowed="1 to 200 printable characters",
+        allowed=NAMES,
         meaning="Name of the stream, published in every manifest.",
         fragment={**TEXT, "maxLength": 200},
     )

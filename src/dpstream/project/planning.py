@@ -664,12 +664,7 @@ def cut_facts(plan: StreamPlan, step: int) -> dict[str, Any]:
 
 def advice(config: Config, plan: StreamPlan) -> list[str]:
     """What the owner has to look at: what was read off private records, and what guesses say for other options."""
-    read_off = [("max_events was", config.bound_from_data), ("edges were", config.schema().edges_from_data)]
-    sentences = [
-        f"{what} read off private records, which the guarantee does not cover"
-        for what, true in read_off
-        if true
-    ]
+    sentences = config.read_off
     if config.family.advice is None or config.expected is None:
         return sentences
     return [*sentences, *config.family.advice(config.recipe, plan, config.expected)]

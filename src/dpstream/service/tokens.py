@@ -13,6 +13,7 @@ from pathlib import Path
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
 from dpstream.core.paths import read_text, sha256_hex
+from dpstream.stream.arguments import NAMES
 
 _LINE = re.compile(r"([0-9a-f]{64})(?:\s.*)?")
 
@@ -34,7 +35,7 @@ def add_token(file: Path, note: str) -> str:
         ConfigError: the file cannot be written or is not a file of tokens, or the note is not one line.
     """
     if not note.strip() or not note.isprintable() or len(note) > 200:
-        raise ConfigError("cannot be a note", where="note", allowed="1 to 200 printable characters")
+        raise ConfigError("cannot be a note", where="note", allowed=NAMES)
     before = ""
     if file.exists():
         TokenFile(file)

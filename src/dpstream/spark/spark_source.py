@@ -14,6 +14,7 @@ from typing import Any, Literal
 from dpstream.core.contracts import StreamPlan, option
 from dpstream.core.errors import DataError
 from dpstream.core.tables import KeyedBatch
+from dpstream.core.tables.access import refuse_open
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.query import bounds, check_parameters, placeholders
 from dpstream.io.sources.source import PeriodSource, StepInput, require_columns
@@ -241,6 +242,7 @@ def _fits(options: SourceOptions, plan: StreamPlan) -> None:
     """See ``SourceKind.fits``."""
     own: SparkKeys = options.own or SparkKeys()
     refuse_reading(plan.reads, "kind")
+    refuse_open(plan.open_columns, "kind")
     require_room(
         plan.domain,
         plan.asked_cliques(),

@@ -42,6 +42,7 @@ from dpstream.core.tables.access import (
     ShardedEvents,
     UserCounters,
     UserEvents,
+    refuse_open,
 )
 from dpstream.core.tables.contribution import ID_BYTES, Columns, Owners, admit, read_owners
 from dpstream.core.tables.keyed_reading import read_keyed, refuse_returns
@@ -264,12 +265,7 @@ def grant_batch(
     if isinstance(batch, CountedFile) and (plan.reads != "counts" or most is not None):
         batch = Batch(batch.whole())  # who reads more than counts has the records in memory
     if isinstance(batch, EngineBatch):
-        if wanted.schema.open_columns:
-            raise ConfigError(
-                "values of records that stay in Spark cannot be discovered",
-                where=where,
-                allowed="a source of files or PostgreSQL, or a list of values",
-            )
+        refuse_open(wanted.schema.open_columns, where)
         granted = batch.grant(wanted)
         _require_kind(plan, where, keyed=(granted.keyed or granted.sharded) is not None)
         return granted

@@ -10,6 +10,8 @@ from pathlib import Path
 from dpstream.core.errors import ConfigError
 from dpstream.stream.identity import canonical_json
 
+#: Names and notes, in words.
+NAMES = "1 to 200 printable characters"
 # Counts of records and bytes, and fingerprints of up to 64 bytes.
 _POSITION_END = 2**512
 
@@ -36,7 +38,7 @@ def check_text(value: object, where: str) -> None:
         ConfigError: empty, long, or not printable.
     """
     if not isinstance(value, str) or not value.strip() or len(value) > 200 or not value.isprintable():
-        raise ConfigError(f"{value!r} cannot be used", where=where, allowed="1 to 200 printable characters")
+        raise ConfigError(f"{value!r} cannot be used", where=where, allowed=NAMES)
 
 
 def name_text(name: str | int | datetime.date) -> str:

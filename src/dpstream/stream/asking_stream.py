@@ -28,7 +28,7 @@ from fractions import Fraction
 from typing import Any
 
 from dpstream.core.contracts import AskedPlan, Packed, QuestionAnswer, QuestionsSoFar
-from dpstream.core.errors import StepError, StoreDamagedError
+from dpstream.core.errors import StepError, StoreDamagedError, unreadable
 from dpstream.core.paths import sha256_hex
 from dpstream.stream.arguments import check_text
 from dpstream.stream.identity import canonical_json
@@ -37,7 +37,7 @@ from dpstream.stream.store.place import has_store, questions_path, questions_ser
 from dpstream.stream.store.sealed_history import outside_heads_of_questions
 from dpstream.stream.store.step_rows import PackedState, Prepared, Reservation, Step
 from dpstream.stream.store.store import Store, closed_stream
-from dpstream.stream.store.store_database import damaged_store
+from dpstream.stream.store.store_database import NEWEST_STATE, damaged_store
 from dpstream.stream.stream import Stream, WatchedRandomness, shown_failure, undecided
 
 _BOTH_STORES = "the newest copies of both stores"
@@ -211,7 +211,7 @@ class AskingStream(Stream):
         return self._stored(self._question_store.committed(number))
 
     def _stored(self, row: Step) -> AnsweredQuestion:
-        try:
+        with unreadable("a stored answer cannot be read", "questions", NEWEST_STATE):
             stored = json.loads(row.manifest)
             answer = {
                 name: value
@@ -226,8 +226,6 @@ class AskingStream(Stream):
                 self._asks.read_answer(answer),
                 row.test_seed,
             )
-        except (KeyError, ValueError):
-            raise damaged_store("a stored answer cannot be read", "questions") from None
 
     def _answered(
         self, place: Reservation, text: str, query: Any, implied: QuestionAnswer | None
@@ -305,10 +303,8 @@ class AskingStream(Stream):
             self._witness()
         store, where = self._questions, str(self._questions.path)
         books = store.state().meta
-        try:
+        with unreadable("the questions' books are unreadable", where, NEWEST_STATE):
             step, t, asked = (int(books[name]) for name in ("step", "t", "asked"))
-        except (KeyError, TypeError, ValueError):
-            raise damaged_store("the questions' books are unreadable", where) from None
         if step > self.last_step or t > self._asks.standing(state).t:
             raise StoreDamagedError(
                 "the stream was rolled back behind its questions",

@@ -13,7 +13,7 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.errors import StoreDamagedError, unreadable
 from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.io.sinks.publisher import Publisher, noticed, published_steps
 from dpstream.io.sinks.target import MANIFEST, MEASUREMENTS, NOTICE, Differences, step_name
@@ -114,17 +114,14 @@ def read_status(path: str | Path, *, server: PostgresServer | None = None) -> St
         ConfigError: the stream is missing. StoreDamagedError, StoreFormatError: the store cannot be read.
         StoreError: the server cannot be reached.
     """
-    try:
-        with viewed(Path(path), server) as db:
-            if db is None:
-                raise no_stream(str(path))
-            states = publication_states(db)
-            facts, reserved = stored_plan(read_meta(db), str(path)), step_of(db, RESERVATION)
-            (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
-            spent, failed = largest_cost(db), undecided_failure(db)
-            unspent, decided = is_unspent(db), read_decisions(db)
-    except (ValueError, TypeError):
-        raise StoreDamagedError(UNREADABLE, where=str(path)) from None
+    with unreadable(UNREADABLE, str(path)), viewed(Path(path), server) as db:
+        if db is None:
+            raise no_stream(str(path))
+        states = publication_states(db)
+        facts, reserved = stored_plan(read_meta(db), str(path)), step_of(db, RESERVATION)
+        (seeded,) = db.execute("SELECT coalesce(max(test_seed), 0) FROM steps").fetchone()
+        spent, failed = largest_cost(db), undecided_failure(db)
+        unspent, decided = is_unspent(db), read_decisions(db)
 
     def in_state(*publications: str) -> tuple[int, ...]:
         return tuple(step for step, state in states.items() if state in publications)

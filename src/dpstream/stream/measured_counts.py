@@ -19,7 +19,16 @@ from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.combined import CellsOf
 from dpstream.stream.release.estimates import Estimate, label_columns
 from dpstream.stream.release.flow_kinds import WindowFlows
-from dpstream.stream.release.flows import MAX_COMPARISONS, Change, Events, Series, Span, days_of, simultaneous
+from dpstream.stream.release.flows import (
+    MAX_COMPARISONS,
+    Change,
+    Events,
+    Series,
+    Span,
+    days_of,
+    no_days,
+    simultaneous,
+)
 
 #: What a number counts: records that came, left, the first less the second, or those present at the end of a day.
 PRESENT: Final = "present"
@@ -441,9 +450,7 @@ def time_period(span: Span, *, is_stock: bool = False) -> str:
     """
     first, last = span.first_day, span.last_day
     if first is None or last is None:
-        raise ConfigError(
-            "the steps of this stream have no days", where="--format sdmx-csv", allowed="--format csv"
-        )
+        raise no_days("--format sdmx-csv", "--format csv")
     if is_stock or first == last:
         return last.isoformat()
     # Whole: the days around it are of other periods.

@@ -81,18 +81,12 @@ def contenders(config: Config, wanted: Sequence[str] = ()) -> tuple[Contender, .
     for _, made in found:
         # Else it would be named as left out, and the comparison as one without the configured mechanism.
         if made.label == name and made.config is None:
-            raise ConfigError(
-                f"the configured mechanism {name!r} cannot be compared: {made.why_not}",
-                where=str(config.path),
-                allowed="plan without --compare",
+            raise _not_compared(
+                config, f"the configured mechanism {name!r} cannot be compared: {made.why_not}"
             )
     others = {one.label: made for one, made in found if made.config is None or not _same(made.config, config)}
     if not others:
-        raise ConfigError(
-            f"no other mechanism publishes the same as {name!r}",
-            where=str(config.path),
-            allowed="plan without --compare",
-        )
+        raise _not_compared(config, f"no other mechanism publishes the same as {name!r}")
     # One word stands for all variants of a mechanism.
     known = {*others, *(one.mechanism for one, _ in found)}
     for word in wanted:
@@ -467,11 +461,7 @@ class _Race:
         assert config is not None
         tool = tool_of("simulation", FamilySimulation, config.family)
         if tool.imagine is None:
-            raise ConfigError(
-                f"{config.family.noun} cannot be invented",
-                where=str(config.path),
-                allowed="plan without --compare",
-            )
+            raise _not_compared(config, f"{config.family.noun} cannot be invented")
         compared = sorted({-(-self._steps * tenth // _TENTHS) for tenth in range(1, _TENTHS + 1)})
         seed = seed_of(self._seed, number, kind)
         guess = Guess(self._table, self._steps, tuple(compared), kind, self._base, seed)
@@ -503,12 +493,12 @@ def _left(config: Config, runnable: Sequence[Contender], left_out: Mapping[str, 
     names = [one.label for one in runnable if one.label not in left_out]
     if len(names) < 2:
         why = "; ".join(f"{name}: {what}" for name, what in left_out.items())
-        raise ConfigError(
-            f"other mechanisms cannot run the stream ({why})",
-            where=str(config.path),
-            allowed="plan without --compare",
-        )
+        raise _not_compared(config, f"other mechanisms cannot run the stream ({why})")
     return names
+
+
+def _not_compared(config: Config, what: str) -> ConfigError:
+    return ConfigError(what, where=str(config.path), allowed="plan without --compare")
 
 
 def _steps(config: Config, steps: int | None) -> tuple[int, int | None]:

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.contracts.recipe_options import hints_of
 from dpstream.core.contracts.releases import Packed
-from dpstream.core.errors import StoreDamagedError, StoreFormatError
+from dpstream.core.errors import StoreFormatError, unreadable
 
 T = TypeVar("T")
 _Arrays = dict[str, NDArray[Any]]
@@ -46,10 +46,8 @@ def unpack_fields(kind: type[T], packed: Packed, **given: Any) -> T:
     Errors:
         StoreFormatError: other fields, as another version has them. StoreDamagedError: values that do not fit them.
     """
-    try:
+    with unreadable("the values of the state do not fit its fields", "state"):
         return cast(T, _Reader(packed.arrays, given, {}).read(kind, packed.meta, "state"))
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
-        raise StoreDamagedError("the values of the state do not fit its fields", where="state") from None
 
 
 def _choices(hint: Any) -> list[Any]:

@@ -44,8 +44,9 @@ from dpstream.core.counters.counter import (
     LinearMap,
     check_count,
     check_event,
+    too_noisy,
 )
-from dpstream.core.errors import BudgetError, ConfigError, LimitError
+from dpstream.core.errors import BudgetError, ConfigError
 from dpstream.core.privacy import ZCDP, Budget, DiscreteGaussian, Event, Noisy, Randomness
 
 # Old increments in bins: neighbours whose weights differ little are kept as one sum.
@@ -252,11 +253,7 @@ class BinnedCounter(Counter):
         sigma_squared = unit.changed_cells * design.squared_norm / (2 * budget.rho)
         # What the measurements say about one increment has about this standard deviation.
         if sigma_squared > (design.unit * MAX_NOISE_SCALE) ** 2:
-            raise LimitError(
-                f"the noise of {budget} exceeds 64-bit sums",
-                where=f"counter {self.name}",
-                allowed=f"a budget with noise of scale up to {MAX_NOISE_SCALE}",
-            )
+            raise too_noisy(budget, self.name)
         return CalibratedBinnedCounter(self, budget, unit, DiscreteGaussian(sigma_squared), design)
 
 

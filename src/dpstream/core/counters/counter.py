@@ -302,11 +302,16 @@ def check_noise(noise: Noise, budget: Budget, name: str) -> None:
     """LimitError unless sums of this noise fit 64 bits."""
     squared = noise.scale**2 if isinstance(noise, DiscreteLaplace) else noise.sigma_squared
     if squared > Fraction(MAX_NOISE_SCALE) ** 2:
-        raise LimitError(
-            f"the noise of {budget} exceeds 64-bit sums",
-            where=f"counter {name}",
-            allowed=f"a budget with noise of scale up to {MAX_NOISE_SCALE}",
-        )
+        raise too_noisy(budget, name)
+
+
+def too_noisy(budget: Budget, name: str) -> LimitError:
+    """The refusal of a counter whose sums may leave 64 bits."""
+    return LimitError(
+        f"the noise of {budget} exceeds 64-bit sums",
+        where=f"counter {name}",
+        allowed=f"a budget with noise of scale up to {MAX_NOISE_SCALE}",
+    )
 
 
 class ShapedCounter(CalibratedCounter):

@@ -9,7 +9,7 @@ Trusted base: kernel (takes in private tables).
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -31,6 +31,8 @@ FAR = 2**63 - 1024
 
 #: From here on (in absolute value) a double cannot tell every whole number from its neighbours.
 INEXACT = 2**53
+#: Rows of a part of texts, and those among which its borders are chosen.
+_PART_ROWS, _SAMPLE_ROWS = 1 << 20, 1 << 10
 
 FRAMES = "a pyarrow Table or RecordBatch, a dict of arrays or lists, or a frame of pandas, Polars or DuckDB"
 
@@ -175,6 +177,36 @@ def dictionary_parts(chunk: Any) -> tuple[Any, NDArray[np.int32]]:
     if positions.null_count:
         positions = pc.fill_null(positions, pa.scalar(len(coded.dictionary), pa.int32()))
     return plain(coded.dictionary), positions.to_numpy(zero_copy_only=False)
+
+
+def apart(chunks: Sequence[Any], longest: int) -> Iterator[tuple[NDArray[np.int64], Any]]:
+    """Texts in parts that have none in common, with the numbers of their rows; of nulls and longer texts (bytes) none.
+
+    A dictionary of different texts takes several times their memory; that of a part, several times the part's.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    starts = np.cumsum([0, *map(len, chunks)])
+    rows = [
+        np.flatnonzero(pc.less_equal(pc.binary_length(chunk), longest).fill_null(False)) for chunk in chunks
+    ]
+    many = sum(map(len, rows))
+    parts, every = 1 + many // _PART_ROWS, 1 + many // _SAMPLE_ROWS
+    some = [chunk.take(pa.array(own[::every])) for chunk, own in zip(chunks, rows, strict=True)]
+    sample = sorted(text for texts in some for text in texts.to_pylist())
+    # Which part a text is in follows from its place among some of them.
+    borders = pa.array([sample[len(sample) * part // parts] for part in range(1, parts)], pa.large_string())
+    marks = [np.zeros(len(chunk), np.uint8) for chunk in chunks]
+    for border in borders:
+        for chunk, mark in zip(chunks, marks, strict=True):
+            mark += pc.greater_equal(chunk, border).fill_null(False).to_numpy(zero_copy_only=False)
+    for part in range(parts):
+        own = [place[mark[place] == part] for place, mark in zip(rows, marks, strict=True)]
+        texts = [chunk.take(pa.array(place)) for chunk, place in zip(chunks, own, strict=True)]
+        if any(map(len, own)):
+            numbers = [start + place for start, place in zip(starts[:-1], own, strict=True)]
+            yield np.concatenate(numbers), pa.concat_arrays(texts)
 
 
 def null_mask(chunk: Any) -> Mask | None:

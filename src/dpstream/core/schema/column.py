@@ -30,6 +30,7 @@ MAX_CODES = 65535
 # Codes of cells that have no bin of their own; they are resolved by the declared policies.
 NULL, OUTSIDE, UNREADABLE = -1, -2, -3
 _WORDS = {NULL: "null", OUTSIDE: "outside", UNREADABLE: "unreadable"}
+NO_NULLS = 'no nulls, or a declared bin such as missing = "missing"'
 #: See ``Problem``.
 PROBLEM_KINDS = ("null", "outside", "unreadable", "type", "damaged")
 _MAX_SHOWN = 10
@@ -342,7 +343,7 @@ class Column(ABC):
         }[kind]
         allowed = f'{self.describe()}, or a declared bin such as other = "other"'
         if kind == "null":
-            allowed = 'no nulls, or a declared bin such as missing = "missing"'
+            allowed = NO_NULLS
         elif kind in ("type", "damaged"):
             allowed = self.reads()
         return Problem(self.name, kind, what, f"{self.name}: {allowed}", values)

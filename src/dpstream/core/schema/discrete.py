@@ -286,19 +286,23 @@ class Categorical(Column):
         import pyarrow.compute as pc
 
         chunks = [self._as_labels(arrow.plain(chunk)) for chunk in getattr(values, "chunks", [values])]
-        joined = pa.chunked_array(chunks, pa.large_string()).combine_chunks()
-        joined = joined if isinstance(joined, pa.Array) else pa.concat_arrays(joined.chunks)
-        distinct, positions = arrow.dictionary_parts(joined)
-        del chunks, joined  # as large as the step
-        may = self.codes_of_dictionary(distinct, null_values)[:-1] == OUTSIDE
-        may &= pc.binary_length(distinct).to_numpy(zero_copy_only=False) <= MAX_BYTES
-        may &= ~pc.match_substring_regex(distinct, _NEVER).to_numpy(zero_copy_only=False)
-        if self.pattern is not None:
-            rows = f"^(?:{'|'.join(self.pattern)})$"
-            may &= pc.match_substring_regex(distinct, rows).to_numpy(zero_copy_only=False)
-        place = np.full(len(distinct) + 1, -1, np.int32)
-        place[:-1][may] = np.arange(int(may.sum()), dtype=np.int32)
-        return distinct.filter(pa.array(may)), place[positions]
+        texts, many = [pa.array([], pa.large_string())], 0
+        places = np.full(sum(map(len, chunks)), -1, np.int32)
+        for rows, part in arrow.apart(chunks, MAX_BYTES):
+            distinct, positions = arrow.dictionary_parts(part)
+            may = self.codes_of_dictionary(distinct, null_values)[:-1] == OUTSIDE
+            may &= ~pc.match_substring_regex(distinct, _NEVER).to_numpy(zero_copy_only=False)
+            if self.pattern is not None:
+                forms = f"^(?:{'|'.join(self.pattern)})$"
+                may &= pc.match_substring_regex(distinct, forms).to_numpy(zero_copy_only=False)
+            place = np.full(len(distinct) + 1, -1, np.int32)
+            place[:-1][may] = many + np.arange(int(may.sum()), dtype=np.int32)
+            places[rows] = place[positions]
+            texts.append(distinct.filter(pa.array(may)))
+            many += len(texts[-1])
+        del chunks  # as large as the step
+        pa.default_memory_pool().release_unused()
+        return pa.concat_arrays(texts), places
 
     def _as_labels(self, chunk: Any) -> Any:
         """The labels that values would have, as texts; null where there is none."""

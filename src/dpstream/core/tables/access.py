@@ -11,7 +11,7 @@ Trusted base: kernel (grants private records to mechanisms).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import BatchReads, PresentRecords, PrivateBatch
+from dpstream.core.errors import ConfigError
 from dpstream.core.schema import Problem, Schema
 from dpstream.core.schema.domain import Clique
 from dpstream.core.tables.present_table import KeyedChanges, PresentTable
@@ -227,6 +228,16 @@ class EngineBatch(Protocol):
             DataError, SchemaError: records that do not fit. Nothing was spent.
         """
         ...
+
+
+def refuse_open(columns: Sequence[str], where: str) -> None:
+    """ConfigError where columns are open: an engine grants counts, and their values would have to leave it."""
+    if columns:
+        raise ConfigError(
+            "values of records that stay in Spark cannot be discovered",
+            where=where,
+            allowed="a source of files or PostgreSQL, or a list of values",
+        )
 
 
 @runtime_checkable

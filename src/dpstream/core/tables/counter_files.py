@@ -25,7 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.errors import StoreDamagedError
+from dpstream.core.foreign import cipher
 from dpstream.core.schema.domain import Domain
 from dpstream.core.tables.access import CounterFile, CounterShards
 from dpstream.core.tables.contribution import EventCounts, Words
@@ -220,17 +221,7 @@ def _cipher(key: bytes, name: str) -> Any:
 
 
 def _library() -> tuple[Any, Any]:
-    """The class of the cipher, and the exception that it raises for a changed value."""
-    try:
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError:
-        raise ConfigError(
-            "encrypted files need the package cryptography",
-            where="unit = user or record",
-            allowed="pip install 'dpstream[spark,encryption]', on all machines of a cluster",
-        ) from None
-    return AESGCM, InvalidTag
+    return cipher("spark,encryption", "unit = user or record")
 
 
 _FIRST = 4

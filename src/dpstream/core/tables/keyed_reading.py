@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from dpstream.core.errors import ConfigError, DataError, UnconfirmedError
 from dpstream.core.schema import Schema, arrow
-from dpstream.core.schema.column import NULL, problems_error
+from dpstream.core.schema.column import NO_NULLS, NULL, problems_error
 from dpstream.core.tables.access import BatchAccess, ReadRequest
 from dpstream.core.tables.contribution import hash_ids, id_bytes, plain_chunks
 from dpstream.core.tables.multiset_hash import MultisetHash
@@ -36,17 +36,12 @@ _Repeated = Literal["error", "last"]
 
 #: Operations of rows, in the order of ``OPERATIONS``; then rows without one, and rows of a snapshot.
 _INSERT, _UPDATE, DELETE, UPSERT, _ROW = range(5)
+_PRESENT = 'keys of present records, or unknown = "drop"'
 #: What the rules refuse, in the order in which it is said: what, and what is allowed. ``null`` is about a column.
 _REFUSED = {
     "several": ("a key has several rows in one step", 'one row per key, or repeated = "last"'),
-    "delete": (
-        "a delete has an unknown key",
-        'keys of present records, or unknown = "drop"',
-    ),
-    "update": (
-        "an update has an unknown key",
-        'keys of present records, or unknown = "drop"',
-    ),
+    "delete": ("a delete has an unknown key", _PRESENT),
+    "update": ("an update has an unknown key", _PRESENT),
     "insert": (
         "an insert has a present key",
         'new keys, or known = "update"',
@@ -57,7 +52,7 @@ _REFUSED = {
     ),
     "null": (
         "column {column!r} holds nulls in whole records, and declares no missing bin",
-        'no nulls, or a declared bin such as missing = "missing"',
+        NO_NULLS,
     ),
 }
 #: Stands for a value that the row does not say.

@@ -26,6 +26,8 @@ from dpstream.core.tables.contribution import hash_each, owner_words
 _Counts = TypeVar("_Counts", bound=UndiscoveredCounts)
 #: From here on, codes are numbers of texts that no codebook had when they came.
 TEXTS = 1 << 30
+#: Texts that are hashed at a time.
+_HASHED = 1 << 20
 #: Of each column: the different texts, and how many records have each.
 Counts = tuple[tuple[Any, NDArray[np.int64]], ...]
 #: The counts of a column over a discovery epoch: each value once.
@@ -74,7 +76,9 @@ class Undiscovered:
         parts = []
         for texts, places in zip(self.texts, self.places, strict=True):
             hashes = np.zeros((len(texts) + 1, 2), np.int64)
-            hashes[:-1] = owner_words(hash_values(texts, key))
+            for first in range(0, len(texts), _HASHED):
+                part = owner_words(hash_values(texts.slice(first, _HASHED), key))
+                hashes[first : first + len(part)] = part
             parts.append(hashes[places])
         return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
 

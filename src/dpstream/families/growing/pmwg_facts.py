@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dpstream.core.contracts import Option, Packed, StreamPlan, unpack_fields
-from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.errors import ConfigError, unreadable
 from dpstream.core.paths import sha256_hex
 from dpstream.core.privacy import Budget, Event, PureDP
 from dpstream.core.schema import Domain, Schema, parse_predicate
@@ -117,10 +117,8 @@ class QueryAnswer:
         Errors:
             StoreDamagedError: it is none.
         """
-        try:
+        with unreadable("unreadable stored answer", "pmwg"):
             return cls(**{**stored, "spent": Fraction(stored["spent"]), "left": Fraction(stored["left"])})
-        except (KeyError, TypeError, ValueError):
-            raise StoreDamagedError("unreadable stored answer", where="pmwg") from None
 
     @property
     def changes_memory(self) -> bool:

@@ -8,7 +8,14 @@ from dataclasses import replace
 from typing import Any, Literal, cast
 
 from dpstream.core.contracts import NoisyCounts
-from dpstream.core.errors import ConfigError, DataError, InputError, StoreDamagedError, StoreFormatError
+from dpstream.core.errors import (
+    ConfigError,
+    DataError,
+    InputError,
+    StoreDamagedError,
+    StoreFormatError,
+    unreadable,
+)
 from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.core.schema import Column, Schema
 from dpstream.core.schema.discrete import DISCOVER, Found
@@ -391,11 +398,9 @@ def _verified(path: AnyPath, digest: str) -> bytes:
 
 
 def _json(data: bytes, path: AnyPath) -> dict[str, Any]:
-    try:
+    with unreadable("unreadable file", str(path)):
         value: dict[str, Any] = parse_json(data)
         version = value["format"]
-    except (ValueError, KeyError, TypeError):
-        raise StoreDamagedError("unreadable file", where=str(path)) from None
     if version != 1:
         raise StoreFormatError(
             f"unknown file format {version!r}",

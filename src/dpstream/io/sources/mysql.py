@@ -20,7 +20,8 @@ from typing import Any, Self
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from dpstream.core.errors import ConfigError, DataError, DpstreamError
-from dpstream.io.libpq import How, installed, refusal
+from dpstream.core.foreign import from_extra
+from dpstream.io.libpq import How, refusal
 from dpstream.io.sources.calendar import Grid
 from dpstream.io.sources.pg_session import PRIMARY, Session, server_address, text_schema, text_table
 from dpstream.io.sources.query import (
@@ -77,7 +78,7 @@ class MySQLSession:
         Args:
             what: is read, for messages.
         """
-        with installed("pymysql", _WHERE, "mysql"):
+        with from_extra("mysql", _WHERE):
             import pymysql
             import pymysql.converters
         self._driver: Any = pymysql

@@ -18,10 +18,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from dpstream.core.errors import ConfigError, DataError, counted
-from dpstream.core.foreign import failures
+from dpstream.core.foreign import failures, from_extra
 from dpstream.core.schema.arrow import first_repeated
 from dpstream.core.tables import Snapshot
-from dpstream.io.libpq import installed
 from dpstream.io.sources.calendar import Grid, StepNumbers
 from dpstream.io.sources.file_opening import UnreadableError
 from dpstream.io.sources.keyed_source import KeyedSource, StaySource
@@ -229,7 +228,7 @@ def open_database(path: Path) -> Iterator[Any]:
         ConfigError: duckdb is not installed, or cannot be set to UTC.
         UnreadableError: the file is not there, is damaged, or another process writes to it.
     """
-    with installed("duckdb", str(path), "duckdb"):
+    with from_extra("duckdb", str(path)):
         import duckdb
     if not path.is_file():
         raise UnreadableError("file missing", where=str(path))

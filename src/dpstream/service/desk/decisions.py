@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
-from dpstream.core.errors import StoreDamagedError, StoreError, counted
+from dpstream.core.errors import StoreError, counted, unreadable
 from dpstream.core.paths import parse_json, sha256_hex
 from dpstream.service.desk.facts import Decision, canonical, now
 from dpstream.service.desk.roles import ROLES
@@ -60,10 +60,8 @@ def read_decisions(db: StoreDatabase, after: int = 0) -> list[Decision]:
         StoreDamagedError: one cannot be read.
     """
     rows = db.execute("SELECT line FROM decisions WHERE number > ? ORDER BY number", (after,)).fetchall()
-    try:
+    with unreadable("a decision cannot be read", db.where):
         return [_decision(json.loads(line)) for (line,) in rows]
-    except (ValueError, TypeError, KeyError):
-        raise StoreDamagedError("a decision cannot be read", where=db.where) from None
 
 
 def approvals(db: StoreDatabase, stream: str, step: int, manifest: str) -> list[Decision]:

@@ -17,6 +17,7 @@ from dpstream.core import durable
 from dpstream.core.contracts import shown
 from dpstream.core.durations import seconds
 from dpstream.core.errors import ConfigError, InputError
+from dpstream.core.foreign import from_extra
 from dpstream.core.schema.schema import unknown_key
 from dpstream.project.reader import is_url, refuse_password
 from dpstream.project.schema_file import load_toml, toml_value
@@ -25,7 +26,7 @@ from dpstream.stream import PostgresServer
 from dpstream.stream.store.postgres import schema_name
 from dpstream.stream.templates import Words
 
-try:
+with from_extra("service", __name__):
     from pydantic import (
         AfterValidator,
         BaseModel,
@@ -36,12 +37,6 @@ try:
         ValidationError,
         ValidationInfo,
     )
-except ImportError:
-    raise ConfigError(
-        "the service is not installed",
-        where=__name__,
-        allowed="pip install 'dpstream[service]'",
-    ) from None
 
 FILE = "service.toml"
 #: The database, where it is a file.

@@ -29,6 +29,7 @@ from dpstream.core.errors import (
     StoreDamagedError,
     StoreFormatError,
     UnitError,
+    unreadable,
 )
 from dpstream.core.paths import parse_json, read_bytes, sha256_hex, shown_path
 from dpstream.core.privacy import Budget, amount_words, group
@@ -168,12 +169,10 @@ class Pin:
     @classmethod
     def from_bytes(cls, data: bytes, where: str) -> Pin:
         """The inverse of ``to_bytes``; StoreDamagedError for anything else."""
-        try:
+        with unreadable("the stream's charge is unreadable", where):
             stored = parse_json(data)
             closed = bool(stored["closed"])
             return cls(str(stored["account_id"]), int(stored["entry"]), str(stored["seal"]), closed)
-        except (ValueError, KeyError, TypeError):
-            raise StoreDamagedError("the stream's charge is unreadable", where=where) from None
 
 
 @dataclass(frozen=True)
@@ -489,11 +488,9 @@ class Account:
     def _read_head(self, where: str) -> tuple[int, str] | None:
         if not self._head.exists():
             return None
-        try:
+        with unreadable(f"{self._head.name} cannot be read", where):
             head = parse_json(read_bytes(self._head))
             return int(head["entry"]), str(head["seal"])
-        except (ValueError, KeyError, TypeError):
-            raise StoreDamagedError(f"{self._head.name} cannot be read", where=where) from None
 
     def _check_head(self, head: tuple[int, str] | None, lines: list[bytes], where: str) -> None:
         """The witness beside the file: an account that was restored from an older copy is behind it."""
@@ -525,7 +522,7 @@ def _only_one(folder: Path) -> Iterator[None]:
 
 def _replay(entries: list[dict[str, Any]], lines: list[bytes], where: str) -> AccountState:
     """The account that follows from its entries. Entries that no sequence of charges can have left are damage."""
-    try:
+    with unreadable("the account's entries are unreadable", where):
         unit, limit = str(entries[0]["unit"]), Limit.from_dict(entries[0]["limit"])
         charges, raised = dict[str, Charge](), list[Raise]()
         for number, entry in enumerate(entries[1:], start=2):
@@ -552,8 +549,6 @@ def _replay(entries: list[dict[str, Any]], lines: list[bytes], where: str) -> Ac
         )
         if not all(map(limit.admits, state.totals())):
             raise StoreDamagedError("the account's charges pass its limit", where=where)
-    except (KeyError, ValueError, TypeError, ZeroDivisionError):
-        raise StoreDamagedError("the account's entries are unreadable", where=where) from None
     return state
 
 

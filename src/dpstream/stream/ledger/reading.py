@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from dpstream.core import durable
-from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError
+from dpstream.core.errors import ConfigError, StoreDamagedError, StoreFormatError, unreadable
 from dpstream.core.paths import sha256_hex
 from dpstream.core.privacy.budget import Budget
 from dpstream.io.sinks.catalogue import Catalogue
@@ -160,7 +160,7 @@ def ledger_of(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
     Errors:
         StoreDamagedError: it cannot be read.
     """
-    try:
+    with unreadable(UNREADABLE, db.where):
         facts: dict[str, Any] = json.loads(meta["plan"])
         rows = db.execute(
             "SELECT step, manifest, definition, spent, parts, manifest_sha256, test_seed, batch_id, publication, "
@@ -180,8 +180,6 @@ def ledger_of(db: StoreDatabase, meta: dict[str, bytes]) -> Ledger:
             )
             for step, manifest, definition, spent, parts, digest, test_seed, *texts in rows
         )
-    except (ValueError, KeyError, TypeError, ZeroDivisionError):
-        raise StoreDamagedError(UNREADABLE, where=db.where) from None
     remembered = account_pin(meta, db.where)
     pin = None if remembered is None else Pin.from_bytes(remembered, db.where)
     return Ledger(meta["stream_id"].hex(), plan_hash(facts), facts, spends, pin)

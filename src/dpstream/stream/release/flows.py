@@ -127,9 +127,7 @@ class Timeline:
                 f"{moment!r} names no day", where="span", allowed="2024-03-31, or a step"
             ) from None
         if not self.days:
-            raise ConfigError(
-                "the steps of this stream have no days", where="span", allowed="numbers of steps"
-            )
+            raise no_days("span", "numbers of steps")
         return day
 
     def flow(
@@ -159,6 +157,11 @@ class Timeline:
             raise ConfigError(f"{span} {what}: {found.reason.rstrip('.')}", where="flow", allowed=allowed)
         about = found.about or f"the {found.records} that {_DID[events]} {span}"
         return replace(found, about=about, span=span)
+
+
+def no_days(where: str, allowed: str) -> ConfigError:
+    """The refusal of days where steps are numbers."""
+    return ConfigError("the steps of this stream have no days", where=where, allowed=allowed)
 
 
 def days_of(period: str | None) -> tuple[datetime.date, datetime.date] | None:
@@ -440,9 +443,7 @@ def _spans(
         allowed = f"{', '.join(CALENDAR_PERIODS)}, or a number of steps"
         raise ConfigError(f"every = {every!r}", where="series", allowed=allowed)
     if not timeline.days:
-        raise ConfigError(
-            "the steps of this stream have no days", where="series", allowed="a number of steps"
-        )
+        raise no_days("series", "a number of steps")
     # A step belongs to the period that holds its last day.
     groups: dict[int, list[int]] = {}
     for step in range(first, last + 1):

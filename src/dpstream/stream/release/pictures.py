@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError
+from dpstream.core.foreign import from_extra
 from dpstream.core.showing import shown
 from dpstream.stream.store.store_database import file_errors
 
@@ -94,14 +95,10 @@ def figure(width: float, height: float) -> Iterator[Figure]:
     Errors:
         ConfigError: matplotlib is not installed.
     """
-    try:
+    with from_extra("plot", "figures"):
         from matplotlib import rc_context
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError(
-            "matplotlib is not installed", where="figures", allowed="pip install 'dpstream[plot]'"
-        ) from None
     with rc_context(_STYLE):
         made = Figure(figsize=(width, height), dpi=150, facecolor="white", layout="constrained")
         FigureCanvasAgg(made)

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
 from dpstream.core.contracts.expectations import MarginalError
-from dpstream.core.errors import StoreDamagedError
+from dpstream.core.errors import unreadable
 from dpstream.stream.templates import sentence
 
 #: Where a standard error comes from: the law of the noise, the mechanism's model, the plan, simulations on what was
@@ -106,14 +106,8 @@ class Verdict:
         Errors:
             StoreDamagedError: these are not the facts of a verdict.
         """
-        try:
+        with unreadable("a verdict is unreadable", "accuracy", "releases of this version of dpstream"):
             return cls(**{name: value for name, value in facts.items() if name != "words"})
-        except (TypeError, AttributeError):
-            raise StoreDamagedError(
-                "a verdict is unreadable",
-                where="accuracy",
-                allowed="releases of this version of dpstream",
-            ) from None
 
 
 def verdicts_from(

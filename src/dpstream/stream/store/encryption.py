@@ -32,6 +32,7 @@ from typing import Any, Self
 
 from dpstream.core import durable
 from dpstream.core.errors import ConfigError, StoreDamagedError, StoreError
+from dpstream.core.foreign import cipher
 from dpstream.core.paths import read_key
 from dpstream.stream.store.sealed_history import (
     ENCRYPTION,
@@ -154,7 +155,7 @@ class Cipher(Sealing):
         self._secret = key.secret
         self._start = _MAGIC + _framed(stream_id)
         self._where = where
-        self._aead, self._invalid = _library()
+        self._aead, self._invalid = cipher("encryption", "[state]")
         self._subkeys: dict[bytes, Any] = {}
         self._salt, self._left = b"", 0
 
@@ -255,17 +256,3 @@ def _padded(size: int) -> int:
 def _framed(part: bytes) -> bytes:
     """The part after its length, so that no two lists of parts look alike."""
     return len(part).to_bytes(4, "little") + part
-
-
-def _library() -> tuple[Any, Any]:
-    """The class of the cipher, and the exception that it raises for a changed value."""
-    try:
-        from cryptography.exceptions import InvalidTag
-        from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-    except ImportError:
-        raise ConfigError(
-            "encryption needs the package cryptography",
-            where="[state]",
-            allowed="pip install 'dpstream[encryption]'",
-        ) from None
-    return AESGCM, InvalidTag

@@ -180,7 +180,7 @@ class PostgresDatabase(PostgresSession):
         except self._driver.errors.UndefinedTable:
             row = None
         if row is None or row[0] != "dpstream" or row[1] < 1:
-            raise damaged_store("is not a stream's store", self.where)
+            raise damaged_store("lacks a stream's store", self.where)
         require_format(int(row[1]), self.where)
         found = {
             name

@@ -20,6 +20,8 @@ from dpstream.core.version import __version__
 from dpstream.io.sinks import Publisher, read_catalogue
 from dpstream.io.sinks.catalogue import Catalogue
 from dpstream.io.sinks.simulated_errors import FOLDER, SimulatedError, error_files, t_factor, unseen
+from dpstream.stream.declared import counted_records
+from dpstream.stream.release.manifest import COUNTED
 from dpstream.tools.errors.contract import InventedTable, Observation
 from dpstream.tools.errors.simulation import MIN_RUNS, Simulation
 from dpstream.tools.evaluate.array_types import Floats
@@ -172,11 +174,13 @@ def step_facts(simulation: Simulation, step: int, questions: Sequence[str] = ())
         )
     errors = StepErrors.of(simulation, step)
     runs, factor = len(simulation.runs), t_factor(len(simulation.runs))
+    records, about = counted_records(simulation.config.unit, simulation.config.schema())
     facts = {
         "format": _FORMAT,
         "label": LABEL,
         "words": f"Errors {LABEL}: {runs} runs on the released stream as an invented truth. "
-        f"{_CANNOT_SEE}{'' if simulation.invented.base is None else _BASE}",
+        f"{_CANNOT_SEE}{'' if simulation.invented.base is None else _BASE}{about}",
+        COUNTED: records,
         "stream": simulation.config.name,
         "step": step,
         "through_step": simulation.releases.last,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import ConfigError, StepError
+from dpstream.core.errors import ConfigError
 from dpstream.core.privacy import Event, Randomness, User
 from dpstream.core.schema import Categorical, Clique, Schema
 from dpstream.core.tables import EncodedBatch, Workload, count_marginals
@@ -28,7 +28,7 @@ from dpstream.tools.evaluate.metrics import METRICS, SEED, WorkloadErrors, churn
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import Folder, released_codes, releases_of
 from dpstream.tools.evaluate.trends import ColumnCounts, find_trends
-from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, true_steps
+from dpstream.tools.evaluate.true_table import TrueStep, TrueTable, source_ended, true_steps
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -197,11 +197,7 @@ def evaluate_run(
             if progress is not None:
                 progress(len(run.found), len(wanted))
     if true is None or true.step < wanted[-1]:
-        raise StepError(
-            f"the source ends at step {0 if true is None else true.step}, and step {wanted[-1]} is released",
-            where="source",
-            allowed="the run's data, or earlier steps",
-        )
+        raise source_ended(0 if true is None else true.step, wanted[-1])
     judgement = None
     if judged:
         judgement = _judgement(config, true, run, chosen, position, ceiling=ceiling)

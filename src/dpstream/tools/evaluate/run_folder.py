@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from dpstream.core.errors import ConfigError, InputError, StoreDamagedError
+from dpstream.core.errors import ConfigError, InputError, StoreDamagedError, unreadable
 from dpstream.io.sinks import read_catalogue, read_manifest, read_table, readable_steps
 from dpstream.io.sinks.release_reader import as_released
 from dpstream.stream.measured_counts import Headline, headlines
@@ -81,7 +81,7 @@ class Accuracy:
     @classmethod
     def of(cls, manifest: dict[str, Any]) -> Accuracy:
         """From a manifest."""
-        try:
+        with unreadable("the manifest's accuracy cannot be read", f"step {manifest['step']}"):
             entry = manifest["accuracy"]
             # A classifier has no marginals.
             always = entry.get("measured_every_step", {"marginals": [], "standard_error": None})
@@ -93,10 +93,6 @@ class Accuracy:
                 cliques,
                 str(entry["words"]),
             )
-        except (KeyError, TypeError, ValueError):
-            raise StoreDamagedError(
-                "the manifest's accuracy cannot be read", where=f"step {manifest['step']}"
-            ) from None
 
 
 @dataclass(frozen=True)
@@ -189,10 +185,8 @@ class Folder:
     @property
     def mechanism(self) -> str:
         """The name of the mechanism, as in configuration files."""
-        try:
+        with unreadable("the manifest names no mechanism", str(self.releases)):
             return str(self.manifest["mechanism"]["name"])
-        except (KeyError, TypeError):
-            raise StoreDamagedError("the manifest names no mechanism", where=str(self.releases)) from None
 
     def manifest_of(self, step: int) -> dict[str, Any]:
         """Read once, with its hash checked.
@@ -278,13 +272,11 @@ def _catalogue(releases: Path, config: Config | None = None) -> dict[str, Any]:
 
 
 def _entries(catalogue: dict[str, Any], releases: Path) -> list[dict[str, Any]]:
-    try:
+    with unreadable("the catalogue cannot be read", str(releases)):
         entries = [
             {"step": int(e["step"]), "state": str(e["state"]), "kept": bool(e["kept"])}
             for e in catalogue["steps"]
         ]
-    except (KeyError, TypeError, ValueError):
-        raise StoreDamagedError("the catalogue cannot be read", where=str(releases)) from None
     return sorted(entries, key=lambda entry: entry["step"])
 
 

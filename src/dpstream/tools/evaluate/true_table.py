@@ -275,6 +275,15 @@ def true_steps(config: Config, until: int | None = None) -> Iterator[TrueStep]:
         yield TrueStep(entry.step, entry.batch_id, period_text(entry), table)
 
 
+def source_ended(last: int, released: int) -> StepError:
+    """The refusal of a source that ends before the releases."""
+    return StepError(
+        f"the source ends at step {last}, and step {released} is released",
+        where="source",
+        allowed="the run's data, or earlier steps",
+    )
+
+
 def _before(config: Config, options: BaseOptions) -> EncodedBatch:
     """What came and went in the predecessor's period, in the columns of this stream."""
     old, last = old_stream(config, options)

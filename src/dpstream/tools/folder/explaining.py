@@ -39,7 +39,7 @@ from dpstream.stream.measured_counts import (
 from dpstream.stream.public_release import PublicRelease
 from dpstream.stream.release.estimates import Estimate
 from dpstream.stream.release.flows import Span, days_of
-from dpstream.stream.release.manifest import COUNTED, pretty_json
+from dpstream.stream.release.manifest import COUNTED, CUT, pretty_json
 from dpstream.stream.release.released_verdicts import table_measured, when_measured
 
 if TYPE_CHECKING:
@@ -312,6 +312,7 @@ def _facts(release: PublicRelease, publication: Publication) -> dict[str, Any]:
         "description": publication.description,
         "row": book["description"],
         "holds": manifest["holds"],
+        "left_out": accuracy.get(CUT, {}).get("words"),
         "measured": f"Counts are measured up to {end}.",
         "step": release.step,
         "table": book["resources"][0]["path"] if release.steps else None,

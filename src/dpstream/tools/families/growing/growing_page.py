@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from dpstream.core.errors import ConfigError, StoreDamagedError
+from dpstream.core.errors import ConfigError, unreadable
 from dpstream.io.sinks import read_table
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, thin
@@ -71,7 +71,7 @@ def _draw(folder: Folder, pairs: Pairs) -> Page:
 
 def _collect(folder: Folder) -> _Classifier:
     steps = thin(folder.full, _MAX_TABLES)
-    try:
+    with unreadable("the coefficients cannot be read", str(folder.releases)):
         tables = [read_table(folder.releases, step).to_pydict() for step in steps]
         features = tuple(str(name) for name in tables[-1]["feature"]) if tables else ()
         rows = [[table[key] for table in tables] for key in ("coefficient", "standard_error", "measured")]
@@ -80,8 +80,6 @@ def _collect(folder: Folder) -> _Classifier:
             for part in rows
         )
         shrunk = np.divide(values, measured, out=np.ones_like(values), where=measured != 0)
-    except (KeyError, TypeError, ValueError):
-        raise StoreDamagedError("the coefficients cannot be read", where=str(folder.releases)) from None
     records = tuple(int(folder.manifest_of(step)["rows"]) for step in folder.steps)
     return _Classifier(
         folder.manifest, folder.states, folder.facts(), steps, features, values, errors * shrunk, records

@@ -16,7 +16,6 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from dpstream.core.errors import StepError
 from dpstream.core.schema import Schema
 from dpstream.core.tables.contribution import ID_BYTES, read_owners
 from dpstream.families.panel import CumulativePlan, Pattern, WindowPlan
@@ -36,7 +35,7 @@ from dpstream.tools.evaluate.contract import (
 from dpstream.tools.evaluate.measures import Measure, verdict_words
 from dpstream.tools.evaluate.private_folder import LABEL
 from dpstream.tools.evaluate.run_folder import releases_of
-from dpstream.tools.evaluate.true_table import encoded_steps
+from dpstream.tools.evaluate.true_table import encoded_steps, source_ended
 
 #: Thresholds that are compared at most.
 _MOST = 12
@@ -137,11 +136,7 @@ def true_people(config: Config, plan: PeoplePlan, last: int) -> Symbols:
         reports[seats[owners.inserts]] = np.ravel_multi_index(tuple(codes.T), plan.domain.sizes)
         periods.append(reports)
     if len(periods) < last:
-        raise StepError(
-            f"the source ends at step {len(periods)}, and the releases at step {last}",
-            where="source",
-            allowed="the data as they were",
-        )
+        raise source_ended(len(periods), last)
     return np.asarray(plan.followed(np.stack(periods, axis=1)), np.int64)
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from dpstream.core.errors import InputError, StoreDamagedError
+from dpstream.core.errors import InputError, StoreDamagedError, unreadable
 from dpstream.core.paths import parse_json
 from dpstream.tools.evaluate.array_types import Floats
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun
@@ -120,7 +120,7 @@ def collect_panel(folder: Folder) -> PanelRun:
         StoreDamagedError, StoreFormatError: files that differ from their published hashes, or cannot be read.
     """
     manifests = [folder.manifest_of(step) for step in folder.steps]
-    try:
+    with unreadable("the manifests' answers cannot be read", str(folder.releases)):
         by_step = [
             {_timeless(str(one["question"])): one for one in manifest["accuracy"]["panel"]["answers"]}
             for manifest in manifests
@@ -128,8 +128,6 @@ def collect_panel(folder: Folder) -> PanelRun:
         people = tuple(int(manifest["rows"]) for manifest in manifests)
         questions = list(dict.fromkeys(question for one in by_step for question in one))
         answers = tuple(_answer(question, [one.get(question) for one in by_step]) for question in questions)
-    except (KeyError, TypeError, ValueError):
-        raise StoreDamagedError("the manifests' answers cannot be read", where=str(folder.releases)) from None
     return PanelRun(folder.manifest, folder.states, folder.facts(), people, answers)
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dpstream.core.errors import InputError, StepError, StoreDamagedError
+from dpstream.core.errors import InputError, StepError, StoreDamagedError, unreadable
 from dpstream.core.privacy import PureDP
 from dpstream.core.schema import Schema
 from dpstream.core.schema.fine import FineColumn
@@ -22,7 +22,7 @@ from dpstream.families.points.space import Space
 from dpstream.io.sinks import released_schema
 from dpstream.tools.evaluate.array_types import Codes, Floats, Ints
 from dpstream.tools.evaluate.run_folder import Folder, PublishedRun, released_codes, thin
-from dpstream.tools.evaluate.true_table import encoded_steps
+from dpstream.tools.evaluate.true_table import encoded_steps, source_ended
 
 if TYPE_CHECKING:
     from dpstream.project import Config
@@ -195,12 +195,8 @@ def released_view(folder: Folder) -> PointView:
 def _size(folder: Folder, step: int) -> tuple[int, int]:
     """How many points a release has, and the depth of its partition."""
     manifest = folder.manifest_of(step)
-    try:
+    with unreadable(f"the manifest of step {step} lacks its partition", str(folder.releases)):
         return int(manifest["rows"]), int(manifest["accuracy"]["points"]["depth"])
-    except (KeyError, TypeError, ValueError):
-        raise StoreDamagedError(
-            f"the manifest of step {step} lacks its partition", where=str(folder.releases)
-        ) from None
 
 
 # The true points of a stream, step by step, as it was fed them. Private: for evaluation only.
@@ -234,8 +230,4 @@ def true_codes(config: Config, view: PointView, released: Mapping[int, int]) -> 
                 )
         if at == max(released):
             return found
-    raise StepError(
-        f"the source ends at step {at}, and step {max(released)} is released",
-        where="source",
-        allowed="the run's data, or earlier steps",
-    )
+    raise source_ended(at, max(released))
