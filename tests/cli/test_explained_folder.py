@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import html
+import itertools
 import json
 import os
 import re
@@ -16,9 +17,11 @@ import numpy as np
 import pandas
 import pytest
 from cli_stream import dpstream, make
-from small_configs import DEFAULTS, KEYED, PANELS, POINTS, rewrite, write_config
+from small_configs import DEFAULTS, GROWING, KEYED, PANELS, POINTS, rewrite, write_config
 
 import dpstream as dp
+from dpstream.project import Config
+from dpstream.tools.folder import explain
 
 TOLD = """[statement]
 title = "Small records"
@@ -234,7 +237,10 @@ KINDS: dict[str, dict[str, str]] = {
     "discovered": {"columns": OPEN, "budget": 'epsilon = "100"'},
     "levels": {"columns": LEVELS, "rest": '[accuracy]\nheadline = ["place"]\n'},
     "panel": PANELS["panel-window"],
+    "counting panel": PANELS["panel-cumulative"],
     "points": POINTS["points"],
+    "pmwg": GROWING["pmwg"],
+    "scheduler": GROWING["scheduler"],
 }
 
 
@@ -247,7 +253,7 @@ def published(folder: Path, kind: str, form: str) -> Path:
     drawn, rows = np.random.default_rng(7), 150
     frame = pandas.DataFrame({"step": np.repeat([1, 2, 3], rows // 3)})
     frame["id"] = frame["person"] = [f"r{row}" for row in range(rows)]
-    if kind == "panel":
+    if "panel" in kind:
         frame["person"] = [f"p{row % 50}" for row in range(rows)]
     days = pandas.to_datetime("2024-01-01") + pandas.to_timedelta(drawn.integers(0, 59, rows), "D")
     values = {"zip": drawn.choice(["a", "b", "c"], rows), "paid": drawn.choice(["true", "false"], rows)}
@@ -263,6 +269,66 @@ def published(folder: Path, kind: str, form: str) -> Path:
     frame[wanted].to_csv(folder / "data/1.csv", index=False)
     dpstream("run", config)
     return folder / "releases"
+
+
+@pytest.mark.parametrize("kind", ["panel", "counting panel"])
+def test_people_of_a_panel_are_counted_as_its_manifests_say(tmp_path: Path, kind: str) -> None:
+    folder = published(tmp_path, kind, "csv")
+    release, readme = dp.read(folder), (folder / "README.txt").read_text()
+    rows = pandas.read_csv(folder / "counts.csv", dtype={"value": str}).fillna({"value": ""})
+    rows, people = rows[rows["kind"] == "present"], release.people()
+    assert set(rows["status"]) == {"exact"}
+    assert people is not None
+    low, high = people.interval() or (0.0, 0.0)
+    wanted = [float(people.values), people.standard_error, float(low), float(high)]
+    numbers = ["count", "standard_error", "low95", "high95"]
+    for row in rows[rows["column"] == "all"].to_dict("records"):
+        assert [row[name] for name in numbers] == pytest.approx(wanted, abs=0.001)
+    error = release.manifest()["accuracy"]["total_standard_error"]
+    assert error == pytest.approx(wanted[1], abs=0.001)
+    for step in release.steps[kind == "panel" :]:
+        own = rows[(rows["to"] == step) & (rows["column"] != "all")]
+        found = own.set_index(["column", "value"])[numbers].to_dict("index")
+        if kind == "panel":
+            patterns = release.patterns(step)
+            assert patterns is not None
+            places = list(zip(patterns.columns, itertools.count(), strict=False))[
+                len(patterns.columns) // 2 :
+            ]
+            for name, axis in places:
+                column = name.removesuffix(f", period {step}")
+                for code, label in enumerate(patterns.labels[axis]):
+                    mask = np.zeros(patterns.values.shape, bool)
+                    mask.swapaxes(0, axis)[code] = True
+                    one = patterns.sum(mask)
+                    row = found.pop((column, label))
+                    assert [row["count"], row["standard_error"]] == pytest.approx(
+                        [float(one.values), one.standard_error], abs=0.001
+                    )
+        else:
+            answers = release.manifest(step)["accuracy"]["panel"]["answers"]
+            for times, answer in enumerate(answers, start=1):
+                row = found.pop((f"paid, at least {times} times", "true"))
+                said = answer["unbiased"], answer["unbiased_standard_error"]
+                assert (row["count"], row["standard_error"]) == pytest.approx(said, abs=0.01)
+        assert not found
+    assert "model.json" not in readme
+    assert "all people (column = all)" in readme
+    assert f'B2:B9999,"{release.step}",C2:C9999,"present"' in readme
+
+
+@pytest.mark.parametrize("kind", ["points", "pmwg", "scheduler"])
+def test_a_public_number_of_records_is_said_of_every_step(tmp_path: Path, kind: str) -> None:
+    folder = published(tmp_path, kind, "csv")
+    rows = pandas.read_csv(folder / "counts.csv")
+    rows = rows[(rows["column"] == "all") & (rows["kind"] == "present")]
+    assert rows["count"].tolist() == [dp.read(folder).manifest(step)["rows"] for step in (1, 2, 3)]
+    assert set(rows["standard_error"]) == {0.0}
+    page = (folder / "index.html").read_text()
+    assert "the long report" not in page
+    (folder / "report.html").write_text("<p>long</p>")
+    assert explain(Config.load(tmp_path / "dpstream.toml")) is None
+    assert '<a href="report.html">report.html</a>: the long report' in (folder / "index.html").read_text()
 
 
 #: Frictionless checks the package; ML Commons' reader loads the records.

@@ -16,7 +16,9 @@ from dpstream.io.sinks.period_tables import has_periods
 from dpstream.io.sinks.release_reader import panel_labels
 from dpstream.io.sources.calendar import CALENDAR_PERIODS, period_number
 from dpstream.stream.public_release import PublicRelease
+from dpstream.stream.release.combined import CellsOf
 from dpstream.stream.release.estimates import Estimate, label_columns
+from dpstream.stream.release.flow_kinds import WindowFlows
 from dpstream.stream.release.flows import (
     MAX_COMPARISONS,
     Change,
@@ -91,7 +93,8 @@ def headlines(release: PublicRelease, most: int | None = None, also: Iterable[st
         StoreDamagedError: files that differ from the published hashes.
     """
     measured = release.measurements()
-    lengths = ({(): ""} if measured else {}) | {
+    public = release.manifest()["relation"] == "replace"
+    lengths = ({(): ""} if measured or public else {}) | {
         marginal.columns: str(marginal.query["period"])
         for one in measured
         for marginal in one.marginals
@@ -134,6 +137,8 @@ def published_counts(release: PublicRelease) -> tuple[list[CountsOf], list[str],
     counts, left, rows = list[CountsOf](), list[str](), 0
     flowing = {headline.columns: headline for headline in headlines(release, also=columns)}
     number = [()] if has_columns else []
+    if has_periods(release.manifest()):
+        counts += _of_people(release)
     for names in dict.fromkeys([*number, *flowing, *((name,) for name in columns)]):
         if (headline := flowing.get(names)) is not None:
             known = headline.stocks if headline.known else ()
@@ -162,6 +167,25 @@ def means(release: PublicRelease) -> list[CountsOf]:
             with suppress(ConfigError):
                 found += of_series(events, release.series(columns, period, events=events))
     return found
+
+
+def _of_people(release: PublicRelease) -> Iterator[CountsOf]:
+    """Of a panel, as of each period: all people (nobody joins or leaves), those with each value, or those who reported
+    a counted value so many times."""
+    labels, people, lines = panel_labels(release.folder), release.people(), release.measurements()
+    for last in dict.fromkeys(one.last for one in lines):
+        yield CountsOf(PRESENT, (), _span_of(release, last), people)
+    for one in lines:
+        for name in one.query["columns"]:
+            found: Any
+            if one.query["kind"] == "patterns":
+                found = WindowFlows((one,), {}, (), labels).flow((name,), one.last, one.last, PRESENT)
+            else:
+                names = (f"{name}, at least {one.query['times']} times",)
+                values = ((" or ".join(labels[name][code] for code in one.query["codes"]),),)
+                counted, parts = one.values.astype(np.float64), (CellsOf(one, 1.0, 1),)
+                found = Estimate(names, values, counted, one.last, ((1, one.last),), False, parts)
+            yield CountsOf(PRESENT, found.columns, _span_of(release, one.last), found)
 
 
 @dataclass(frozen=True)
@@ -251,10 +275,13 @@ def present(
 ) -> CountsOf:
     """The counts as of the end of some steps; by default of the step of the estimate, or the newest one."""
     if span is None:
-        step = release.step if estimate is None else estimate.as_of
-        span = Span(step, step, *(days_of(release.manifest(step).get("period")) or ()))
+        span = _span_of(release, release.step if estimate is None else estimate.as_of)
     status = "not known" if estimate is None else "measured"
     return CountsOf(PRESENT, tuple(columns), span, estimate, status)
+
+
+def _span_of(release: PublicRelease, step: int) -> Span:
+    return Span(step, step, *(days_of(release.manifest(step).get("period")) or ()))
 
 
 def variances_add(counts: Iterable[CountsOf]) -> bool:

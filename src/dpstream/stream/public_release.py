@@ -40,7 +40,7 @@ from dpstream.stream.release.answers import (
 from dpstream.stream.release.averages import Average, Numbers
 from dpstream.stream.release.combined import CellsOf, misfit
 from dpstream.stream.release.estimates import Combine, Estimate, Flowing, Missing, Published
-from dpstream.stream.release.flow_kinds import PresentFlows, flowing
+from dpstream.stream.release.flow_kinds import BlockFlows, NoFlows, PresentFlows, flowing
 from dpstream.stream.release.flows import Change, Events, Moment, Series, Timeline
 from dpstream.stream.release.released_verdicts import NumberOfRecords, number_of_records
 from dpstream.stream.release.sampling import given, published_model, sampled
@@ -213,6 +213,10 @@ class PublicRelease:
         known = None if columns else self._flowing(step)
         if isinstance(known, PresentFlows):
             return known.stock(as_of, combine)
+        if isinstance(known, NoFlows | BlockFlows):
+            number = known.gained(0, self._step(step) if as_of is None else as_of)
+            if number is not None:  # public
+                return number
         return (self._sums(columns, step) or self._published(step)).estimate(columns, as_of, combine)
 
     def flow(

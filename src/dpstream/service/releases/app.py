@@ -141,7 +141,7 @@ _PAGE = (
 )
 #: What lies in a folder of releases, and is given under the same name, so that ``dpstream.read`` needs an address only.
 _FILE = re.compile(
-    r"(?:README\.txt|index\.html|counts\.csv|(?:datapackage|croissant|catalog)\.json|(?:catalogue|codebook|signature)\.json|catalogue/\d{6,18}-\d{6,18}\.json)"
+    r"(?:README\.txt|(?:index|report)\.html|counts\.csv|(?:datapackage|croissant|catalog)\.json|(?:catalogue|codebook|signature)\.json|catalogue/\d{6,18}-\d{6,18}\.json)"
 )
 _STEP_FILE = re.compile(r"step-(\d{6,18})/([A-Za-z0-9._-]{1,100})")
 _ERRORS = re.compile(r"errors/step-(\d{6,18})\.(?:json|parquet)")

@@ -354,7 +354,8 @@ class WindowFlows(_Kind):
         came, left = (
             ((here == cells) & (there != cells)) for here, there in ((after, before), (before, after))
         )
-        weights = {"came": came, "left": left, "net": came.astype(float) - left}[events].astype(np.float64)
+        kinds = {"came": came, "left": left, "net": came.astype(float) - left, "present": after == cells}
+        weights = kinds[events].astype(np.float64)
         values = (weights @ window.values).reshape(sizes)
         labels = tuple(self.labels[name] for name in names)
         about = f"{_CHANGED[events]} from period {begin} to period {end}"
@@ -373,6 +374,7 @@ _CHANGED = {
     "came": "people who changed to the value",
     "left": "people who changed from the value",
     "net": "people who changed to the value, less those who changed from it,",
+    "present": "people with the value",
 }
 
 

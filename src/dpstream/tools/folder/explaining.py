@@ -24,6 +24,7 @@ from dpstream.core.paths import parse_json
 from dpstream.core.showing import script_json, templates
 from dpstream.core.version import __version__
 from dpstream.io.sinks import Publisher, catalogue, readable_steps
+from dpstream.io.sinks.period_tables import has_periods
 from dpstream.io.sinks.table_files import to_bytes
 from dpstream.io.sinks.target import CODEBOOK
 from dpstream.project.statement import COUNT_COLUMNS, COUNTS, Newest, croissant, dcat, newest_release
@@ -221,6 +222,8 @@ def _package(book: dict[str, Any], publication: Publication, newest: Newest | No
 
 README = "README.txt"
 PAGE = "index.html"
+#: The long report, where the owner puts it into every place of files.
+REPORT = "report.html"
 #: In the order in which they are written.
 _FILES = (COUNTS, PAGE, "datapackage.json", "croissant.json", "catalog.json", README)
 #: Signs of a line, and lines of a paragraph at most.
@@ -260,7 +263,9 @@ def explaining_files(sink: Publisher, config: Config) -> dict[str, bytes]:
     if not entries:
         return {}
     public = None if sink.signer is None else sink.signer.public
+    report = all(place.indexed(REPORT) is not None for place in sink.targets if place.takes == "files")
     known = [__version__, listed.facts, entries, astuple(publication), *([public] if public else [])]
+    known += [REPORT] if report else []
     about = json.dumps(known, sort_keys=True)
     edition = f"Edition {hashlib.sha256(about.encode()).hexdigest()[:16]} of these files"
     there = {name: (folder / name).read_bytes() for name in _FILES if (folder / name).is_file()}
@@ -273,6 +278,8 @@ def explaining_files(sink: Publisher, config: Config) -> dict[str, bytes]:
     later = any(one.estimate is not None and one.estimate.began for one in counts)
     facts = {
         "edition": edition,
+        "report": report,
+        "chosen": any(one.estimate is not None and one.estimate.chosen for one in counts),
         "public": public,
         "left": left,
         "later": later,
@@ -313,7 +320,8 @@ def _facts(release: PublicRelease, publication: Publication) -> dict[str, Any]:
         "license": publication.license,
         "contact": publication.contact,
         "publisher": publication.publisher,
-        "counted": accuracy.get(COUNTED, "records"),
+        "counted": "people" if has_periods(manifest) else accuracy.get(COUNTED, "records"),
+        "files": manifest["files"],
         "unseen": "equal" if cancels else "census" if "last_census" in accuracy else None,
     }
 
@@ -323,16 +331,23 @@ def _recipe(counts: list[CountsOf], rows: Any) -> dict[str, Any]:
     known = [one for one in counts if one.estimate is not None]
     known.sort(key=lambda one: (bool(one.columns), ("came", "left", "present").index(one.kind)))
     if not known:
-        return {"kind": None, "column": None, "value": None, "adds": False}
+        return {"kind": None, "column": None, "value": None, "adds": False, "newest": None}
     kind, column = known[0].kind, " x ".join(known[0].columns) or "all"
-    found = zip(*(rows[name].to_pylist() for name in ("kind", "column", "value")), strict=True)
-    value = next(cell[2] for cell in found if cell[:2] == (kind, column))
+    found = zip(*(rows[name].to_pylist() for name in ("kind", "column", "value", "to")), strict=True)
+    cells = [cell for cell in found if cell[:2] == (kind, column)]
+    value, newest = cells[0][2], cells[-1][3] if kind == "present" else None
     flows = dict[tuple[str, tuple[str, ...]], list[CountsOf]]()
     for one in counts:
         if one.kind != "present":
             flows.setdefault((one.kind, one.columns), []).append(one)
     adds = kind != "present" and column == "all" and all(map(variances_add, flows.values()))
-    return {"kind": kind, "column": column, "value": value if column != "all" else None, "adds": adds}
+    return {
+        "kind": kind,
+        "column": column,
+        "value": value if column != "all" else None,
+        "adds": adds,
+        "newest": newest,
+    }
 
 
 def _lines(text: str, most: int | None = None) -> list[str]:
