@@ -43,7 +43,7 @@ from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, best, 
 from dpstream.core.counters.counter import MAX_NOISE_SCALE, LinearMap
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.paths import sha256_hex
-from dpstream.core.privacy import ZCDP, Amount, DiscreteGaussian, Noisy, Randomness, noise_for
+from dpstream.core.privacy import ZCDP, Amount, DiscreteGaussian, Law, Noisy, Randomness, noise_for
 from dpstream.core.privacy.unit import Event, Individual
 from dpstream.core.schema import Boolean, Domain, Schema
 from dpstream.families.panel.extension import append_columns, extend
@@ -364,8 +364,7 @@ class CumulativePlan(PeoplePlan):
         """The counters' running sums, one for each threshold that can be reached by now."""
         measured = []
         for times in range(1, min(last, self.largest) + 1):
-            law = self.counters[times - 1].law(last - times + 1, 1)
-            assert law is not None
+            law = self._law(times, last)
             query = {
                 "kind": "at least",
                 "columns": [self.columns.names[0]],
@@ -426,6 +425,12 @@ class CumulativePlan(PeoplePlan):
         """Variance of the number of people with at least ``threshold`` ones after ``period``, as it is counted."""
         ticks = period - threshold + 1
         return self.counters[threshold - 1].variance(ticks) if ticks > 0 else 0.0
+
+    def _law(self, threshold: int, period: int) -> Law:
+        """The law of the error of a published estimate, which is rounded."""
+        law = self.counters[threshold - 1].law(period - threshold + 1, 1)
+        assert law is not None
+        return law
 
     @cached_property
     def _deviations(self) -> NDArray[np.float64]:
@@ -570,7 +575,7 @@ class CumulativePlan(PeoplePlan):
                     "question": f"at least {b} of the first {release.period} periods",
                     "count": int(release.counts[b]),
                     "unbiased": int(release.estimates[b]),
-                    "unbiased_standard_error": math.sqrt(self.variance(b, release.period)),
+                    "unbiased_standard_error": math.sqrt(self._law(b, release.period).variance),
                 }
                 for b in range(1, min(release.period, self.largest) + 1)
             ],
