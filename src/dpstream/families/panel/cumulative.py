@@ -43,7 +43,8 @@ from dpstream.core.counters import ZCDP_COUNTER_NAMES, CalibratedCounter, best, 
 from dpstream.core.counters.counter import MAX_NOISE_SCALE, LinearMap
 from dpstream.core.errors import ConfigError, LimitError
 from dpstream.core.paths import sha256_hex
-from dpstream.core.privacy import ZCDP, Amount, DiscreteGaussian, Law, Noisy, Randomness, noise_for
+from dpstream.core.privacy import ZCDP, Amount, DiscreteGaussian, Noisy, Randomness, noise_for
+from dpstream.core.privacy.law import Law
 from dpstream.core.privacy.unit import Event, Individual
 from dpstream.core.schema import Boolean, Domain, Schema
 from dpstream.families.panel.extension import append_columns, extend
