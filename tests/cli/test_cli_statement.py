@@ -162,7 +162,6 @@ def test_an_ending_promises_no_other_format(tmp_path: Path) -> None:
     for form, wrong, right in (
         ("croissant", "x.html", None),
         ("registry", "x.md", "x.json"),
-        ("registry", "x.html", "x.jsonld"),
         ("html", "wrong.json", "x.htm"),
         ("markdown", "x.HTML", "x.txt"),
     ):

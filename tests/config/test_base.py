@@ -145,7 +145,6 @@ def test_the_draft_names_the_border_and_asks_about_nulls(tmp_path: Path) -> None
     ("change", "rule"),
     [
         ({}, "parallel"),
-        ({"late": "drop-and-count-nothing"}, "parallel"),
         ({"late": "next-step"}, "parallel"),
         ({"time_column": "other_day"}, "sum"),
         ({"every": "month", "start": "2026-01-19"}, "parallel"),

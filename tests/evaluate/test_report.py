@@ -134,7 +134,6 @@ def empty(folder: Path) -> Path:
     ("damage", "kind", "words"),
     [
         (lambda folder: folder / "nowhere", ConfigError, "the run is missing"),
-        (lambda folder: folder / "data", ConfigError, "releases are missing"),
         (lambda folder: make(folder / "fresh", 1), ConfigError, "releases are missing"),
         (empty, ConfigError, "no step is released yet"),
         (lambda f: rewrite(f / "dpstream.toml", "epsilon", "rho"), ConfigError, "another plan"),

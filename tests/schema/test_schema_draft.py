@@ -23,7 +23,6 @@ from row_files import write_rows
 
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import Boolean, Categorical, Integer
-from dpstream.io.sources import SourceOptions
 from dpstream.io.sources.formats import read_sample
 from dpstream.project.column_draft import coordinates, followers, guess_column, is_nearly_unique, nice_edges
 from dpstream.project.config_draft import draft_config
@@ -210,16 +209,6 @@ def test_drafts_that_cannot_be_made(tmp_path: Path) -> None:
         with pytest.raises(ConfigError if name == "a.xls" else DataError, match=words) as caught:
             text_of(tmp_path / name)
         assert "hush" not in str(caught.value)
-
-
-def test_a_draft_does_not_say_when_the_calendar_begins() -> None:
-    """Read off the data, it would be a private fact; left out, nobody would look for it."""
-    text = text_of(pa.table(example()), "file_date")
-    source = tomllib.loads(text)["source"]
-    assert (source["start"], source["end"]) == ("YYYY-MM-DD", "YYYY-MM-DD")
-    with pytest.raises(ConfigError, match="start = 'YYYY-MM-DD': expected a day"):
-        SourceOptions.parse(source)
-    SourceOptions.parse({**source, "start": "2026-01-05", "end": "today"})
 
 
 @pytest.mark.parametrize(
@@ -418,6 +407,7 @@ def test_points_are_asked_for_their_bounds_alone() -> None:
         assert low <= min(rows[name]) < max(rows[name]) <= high, name
     assert text.count("]  # CONFIRM") == 2
     assert "Edges between them" in text
+    assert "is proposed because" not in text, "it was chosen"
     tables = drafted(rows, "day", mechanism="pooled")["schema"]["columns"]
     assert len(tables["lat"]["edges"]) > 5, "tables have bins"
 
@@ -468,14 +458,6 @@ def test_identifiers_are_nearly_unique() -> None:
     assert is_nearly_unique(pa.chunked_array([[*range(195), *range(5)]]))
     assert not is_nearly_unique(pa.chunked_array([list(range(100)) * 2]))
     assert not is_nearly_unique(pa.chunked_array([list(range(50))])), "too few to tell"
-
-
-def test_the_proposed_mechanism_has_a_reason_and_a_chosen_one_has_none() -> None:
-    rows = {"day": DAYS, "zip": ["a", "b"] * 30}
-    text = text_of(pa.table(rows), "day", name="n", path="p")
-    assert "# pooled is proposed because nothing looks like a key" in text
-    text = text_of(pa.table(rows), "day", name="n", path="p", mechanism="pooled")
-    assert "is proposed because" not in text
 
 
 @pytest.mark.parametrize("name", ["person_id", "code"])

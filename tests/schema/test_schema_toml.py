@@ -130,25 +130,15 @@ def _with(line: str, instead_of: str = 'outside = "clip"') -> str:
             _with('outsid = "clip"'),
             ["[schema] column 'rent'", "'outsid' ('clip')", "did you mean 'outside'", "edges"],
         ),
-        (_with('outside = "drop"'), ["column 'rent'", "'drop'", '"clip"']),
-        (
-            _with("edges = [0, 0]", "edges = [0, 500, 1000, 2000, 5000]"),
-            ["column 'rent'", "strictly increasing"],
-        ),
         (
             _with('type = "reel"', 'type = "real"'),
             ["column 'rent'", "'reel'", "did you mean 'real'", "boolean"],
         ),
-        (_with("type = 5", 'type = "real"'), ["column 'rent'", "unknown type = 5"]),
         (_with("", 'type = "real"'), ["column 'rent'", "type is missing"]),
         (_with("colums = 1", 'ignore = ["address"]'), ["[schema]", "'colums' (1)", "did you mean 'columns'"]),
-        (_with("ignore = 1", 'ignore = ["address"]'), ["[schema]", "ignore: expected a list"]),
-        (_with('ignore = ["zip"]', 'ignore = ["address"]'), ["[schema]", "'zip' is declared and ignored"]),
         (_with('confirmed = "yes"', 'ignore = ["address"]'), ["[schema]", "'yes'", "true, false"]),
         (_with("format = 2", 'ignore = ["address"]'), ["[schema]", "unknown format 2"]),
         (_with('file = "x.toml"', 'ignore = ["address"]'), ["[schema]", "alone"]),
-        (_with('every = "sometimes"', 'every = "14 days"'), ["column 'filed'", "'sometimes'", "quarter"]),
-        ("[schema]\n", ["[schema]", "columns are missing"]),
         ("schema = 5\n", ["has to be a table"]),
         ("[schema.columns]\na = 5\n", ["column 'a'", "5: expected a table"]),
         ("[schema\n", ["invalid TOML"]),
@@ -161,14 +151,6 @@ def test_errors_name_file_key_value_and_what_is_allowed(tmp_path: Path, text: st
         read_schema(path)
     assert str(caught.value).startswith(str(path))
     assert [part for part in parts if part not in str(caught.value)] == []
-
-
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="No such file"):
-        read_schema(tmp_path / "absent.toml")
-    (tmp_path / "binary.toml").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(ConfigError, match="invalid TOML"):
-        read_schema(tmp_path / "binary.toml")
 
 
 # Public constraints
