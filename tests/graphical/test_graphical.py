@@ -95,7 +95,7 @@ def blocks(models: Sequence[Model], rows: Sequence[int], seed: int, size: int) -
 
 
 @settings(max_examples=120, deadline=None)
-@given(cases(), st.integers(0, 2**32), st.sampled_from([0.5, 3.0, 30.0]))
+@given(cases(), st.integers(0, 2**32), st.sampled_from([0.5, 3.0, 30.0, 1e5]))
 def test_a_model_is_its_joint_table(case: Case, seed: int, spread: float) -> None:
     domain, cliques = case
     inside = possible(domain)
@@ -216,20 +216,6 @@ def test_the_tree_is_a_junction_tree(case: Case) -> None:
     assert sizes.cells == tree.cells
     each = sizes.cells_with(np.arange(len(candidates)))
     assert each.tolist() == [tree_cells(plain, [*held, c]) for c in candidates]
-
-
-def test_many_attributes_with_a_hub_and_a_chain() -> None:
-    # 2^20 joint cells: still explicit. A star, a chain and a separate component, in shuffled roles.
-    domain = Domain(tuple(f"x{i}" for i in range(20)), (2,) * 20)
-    star = [(0, i) for i in range(1, 8)]
-    chain = [(i, i + 1) for i in range(7, 14)]
-    model = random_model(domain, [*star, *chain, (15, 16), (16, 17), (15, 17)], seed=3, spread=1.0)
-    table = joint(model)
-    pairs = list(itertools.combinations(range(20), 2))
-    for clique, marginal in zip(pairs, model.marginals(pairs), strict=True):
-        np.testing.assert_allclose(marginal, 100 * project(table, clique), atol=1e-8)
-    triple = (3, 11, 17)
-    np.testing.assert_allclose(model.marginal(triple), 100 * project(table, triple), atol=1e-8)
 
 
 def test_totals_scale_marginals_and_leave_the_shape() -> None:
@@ -680,14 +666,6 @@ class TestWarmStart:
         assert later.cliques == ((2, 3), (0, 1))
         np.testing.assert_allclose(later.marginal((0, 1)), earlier.marginal((0, 1)), atol=1e-8)
 
-    def test_no_measurement_keeps_the_model(self) -> None:
-        (ab,) = measure(self.domain, [(0, 1)], np.random.default_rng(6), sd=1.0)
-        warm = fit(self.domain, [ab])
-        again = fit(self.domain, [], warm=warm)
-        assert again.total == warm.total
-        assert (again.marginal((0, 1)) == warm.marginal((0, 1))).all()
-        assert fit(self.domain, []).total == 0.0
-
     def test_a_converged_warm_start_needs_few_iterations_and_stays(self) -> None:
         measurements = measure(self.domain, [(0, 1), (1, 2), (2, 3)], np.random.default_rng(7), sd=5.0)
         converged = fit(self.domain, measurements, iterations=2000, tolerance=1e-3)
@@ -744,15 +722,6 @@ def test_extreme_noise_stays_finite() -> None:
             assert marginal.sum() == pytest.approx(100.0)
 
 
-def test_potentials_far_apart_neither_overflow_nor_vanish() -> None:
-    domain = Domain(("a", "b", "c"), (3, 3, 3))
-    tree = junction_tree(domain, [(0, 1), (1, 2)])
-    potentials = np.random.default_rng(1).normal(0, 1e5, tree.parameters)
-    model = Model(tree, potentials, 1.0)
-    for clique in itertools.combinations(range(3), 2):
-        assert model.marginal(clique).sum() == pytest.approx(1.0)
-
-
 def test_exp() -> None:
     x = -np.concatenate([np.linspace(0, 50, 20_001), np.linspace(50, 400, 101)])
     out: NDArray[np.float64] = x.copy()
@@ -769,7 +738,6 @@ def test_exp() -> None:
         ((0, 2), [1.0] * 4, 1.0),
         ((0,), [1.0, math.nan], 1.0),
         ((0,), [1.0, 2.0], 0.0),
-        ((0,), [1.0, 2.0], -1.0),
         ((0,), [1.0, 2.0], math.inf),
     ],
 )

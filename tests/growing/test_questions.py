@@ -611,15 +611,6 @@ def test_both_stores_get_another_key(config: Path) -> None:
     ask(config, "smoker", code=4)
     with_key("k2")
     assert ask(config, "smoker", "--json") == first
-    # A copy goes back where the store was lost at that very question, and waits for its owner.
-    dpstream("store", "export", config, "--questions", "--out", home / "q")
-    (home / "state-questions" / "stream.sqlite").unlink()
-    ask(config, "smoker", code=4)
-    dpstream("store", "import", config, "--questions", "--from", home / "q")
-    assert ask(config, "smoker", "--json") == first
-    assert "discard" in ask(config, "city = 'Chur'", code=2)
-    dpstream("run", config, "--discard-reserved")
-    ask(config, "city = 'Chur'")
 
 
 def test_another_mechanism_is_not_asked(tmp_path: Path) -> None:

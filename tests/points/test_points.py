@@ -501,11 +501,3 @@ def test_categories_are_whole_cells() -> None:
     categories = [tuple(range(a, b)) for a, b in zip(low[:, 0], high[:, 0], strict=True)]
     assert all(len(some) == 1 for some in categories)
     assert {some[0] for some in categories} == set(range(5))
-
-
-def test_no_records_are_in_no_cells() -> None:
-    space = Space((3, 2**30), (True, False), 8)
-    none = np.zeros(0, np.int64)
-    assert space.cells_of(np.zeros((0, 2), np.int32)).shape == (0,)
-    assert [side.shape for side in space.boxes(none, 8)] == [(0, 2)] * 2
-    assert space.draw(none, 8, np.random.default_rng(1)).shape == (0, 2)

@@ -235,7 +235,6 @@ WRONG: dict[str, tuple[Any, type[errors.DpstreamError], str]] = {
     "strangers": (of(Real("a", [0, 1], other="far")), errors.SchemaError, "has no place"),
     "log of 0": (of(*LINE.columns, log=("x",)), errors.SchemaError, "positive numbers"),
     "log of a category": (of(*TWO.columns, log=("a",)), errors.ConfigError, ": expected a coordinate"),
-    "unknown": (of(*TWO.columns, periodic=("z",)), errors.ConfigError, ": expected a coordinate"),
     "clipped circle": (
         of(Real("a", [0, 1], outside="clip"), periodic=("a",)),
         errors.SchemaError,

@@ -242,7 +242,6 @@ def stays(tmp_path: Path, *lines: str, **more: Any) -> SourceOptions:
         (("7,2026-01-05,2026-01-08,a,1", "7,2026-01-06,,b,1"), {}, "a present key"),
         (("7,2026-01-05,2026-01-08,a,1", "7,2026-01-06,,b,1"), {"late": "next-step"}, "several rows"),
         (("7,2026-01-05,2026-01-08,a,1", "7,2026-01-06,2026-01-06,b,1"), {}, "a present key"),
-        ((",2026-01-05,,a,1",), {}, "lacks a key"),
     ],
 )
 def test_bad_stays_stop(lines: tuple[str, ...], more: dict[str, Any], what: str, tmp_path: Path) -> None:

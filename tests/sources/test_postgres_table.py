@@ -282,7 +282,6 @@ def test_what_cannot_be_read_is_told_without_a_value(
         ({"user_column": "owner"}, DataError, "unknown column 'owner'"),
         ({"url": guarded}, ConfigError, "the role lacks a right"),
         ({"url": "postgresql://x@/postgres?host=/nowhere"}, UnreadableError, "the server cannot be reached"),
-        ({"url": None, "url_env": "NOWHERE"}, ConfigError, "environment variable NOWHERE unset"),
     ):
         with pytest.raises(error, match=message) as caught:
             Reader(server, **changes).take(6)

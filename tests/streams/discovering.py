@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,3 +77,8 @@ def frame(step: int, rows: int = 200, *, last: str = "") -> dict[str, Any]:
 
 def batch(step: int) -> Batch:
     return Batch(frame(step))
+
+
+def files(home: Path) -> dict[str, bytes]:
+    paths = (home / "releases").rglob("*")
+    return {str(path.relative_to(home)): path.read_bytes() for path in paths if path.is_file()}

@@ -16,6 +16,7 @@ from typing import Any, cast
 import fault_harness
 import numpy as np
 import pytest
+from discovering import files
 from fault_harness import sql
 from toy_stream import start
 
@@ -255,11 +256,6 @@ def test_a_prior_of_other_columns_goes_on_when_values_enter(tmp_path: Path) -> N
         ("paid", False, present.count("v1")),
     ):
         assert 0.6 < table.column(column).to_pylist().count(value) / many_there < 1.6, column
-
-
-def files(home: Path) -> dict[str, bytes]:
-    paths = (home / "releases").rglob("*")
-    return {str(path.relative_to(home)): path.read_bytes() for path in paths if path.is_file()}
 
 
 def state_of(home: Path) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from discovering import OPEN, Exactly, batch, discovering, frame
+from discovering import OPEN, Exactly, batch, discovering, files, frame
 from toy_stream import start
 
 import dpstream as dp
@@ -48,11 +48,6 @@ def run(home: Path, plan: Any, steps: range, frames: Any = frame, *, again: bool
         with opened(home, plan, step) as stream:
             for _ in range(1 + again):
                 stream.step(Batch(frames(step)), f"b{step}")
-
-
-def files(home: Path) -> dict[str, bytes]:
-    paths = (home / "releases").rglob("*")
-    return {str(path.relative_to(home)): path.read_bytes() for path in paths if path.is_file()}
 
 
 @pytest.mark.parametrize("keyed", [False, True])

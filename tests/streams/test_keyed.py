@@ -228,7 +228,6 @@ BAD: dict[str, tuple[KeyedBatch | Snapshot | Batch, str]] = {
     "no key column": (Snapshot({n: [A[i]] for i, n in enumerate(NAMES)}, "id"), "unknown column 'id'"),
     "no operation column": (KeyedBatch(frame({"here": A}), "id", "op"), "unknown column 'op'"),
     "key is a column": (Snapshot(frame({"here": A}), "zip"), "keys or operations is also in the schema"),
-    "shrunken": (snapshot("here"), "the snapshot is empty, or below the declared share"),
     "empty": (snapshot(), "the snapshot is empty, or below the declared share"),
     "no rows": (Snapshot(None, "id"), "the snapshot is empty, or below the declared share"),
     "no keys": (plain_batch(1), "reads records with keys"),

@@ -80,14 +80,9 @@ def rewrite(name: str, old: str, new: str) -> Callable[[Path], None]:
 
 
 PLAN = "UPDATE meta SET value = CAST(replace(value, '2/3', '1/3') AS BLOB) WHERE key = 'plan'"
-BATCH = "UPDATE steps SET batch_id = 'x' WHERE step = 4"
 ROLLED_BACK = "the state was rolled back"
 DAMAGES: list[tuple[Callable[[Path], None], list[str]]] = [
     (sql("UPDATE steps SET spent = '1/2' WHERE step = 2"), ["the record of step 2 was changed"]),
-    (
-        sql("UPDATE steps SET parts = '[]' WHERE step = 2", BATCH),
-        ["the record of step 2 was changed", "the record of step 4 was changed"],
-    ),
     (without(3), ["step 3 is missing"]),
     (
         without(4),

@@ -15,7 +15,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 import toy_stream
-from cli_stream import dpstream
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -293,22 +292,6 @@ def test_several_variables_are_taken_together(tmp_path: Path) -> None:
     assert (public.departures(), public.cells(1)) == (None, None)
     with pytest.raises(errors.ConfigError, match="the mask has the shape"):
         patterns.sum(np.ones(3, bool))
-
-
-def test_what_was_measured_of_people_on_the_command_line(tmp_path: Path) -> None:
-    list(steps(start(tmp_path, plan(width=2)), history(4)))
-
-    def said(*arguments: str, code: int = 0) -> str:
-        result = dpstream("measured", tmp_path / "releases", *arguments, code=code)
-        return " ".join((result.stdout if code == 0 else result.stderr).split())
-
-    assert [one["kind"] for one in json.loads(said("--json"))] == ["people", "patterns"]
-    assert "the people in periods 3 to 4" in said("--of", "people")
-    cells = json.loads(said("--of", "patterns", "--json"))
-    assert len(cells["cells"]) == 4
-    assert said("--of", "patterns", "--csv").startswith('"poor, period 3","poor, period 4","measured"')
-    assert "'depth 2' was not measured (allowed: people, patterns)" in said("--of", "depth 2", code=2)
-    assert "something else than columns" in said("--of", "people", "--as-of", "2", code=2)
 
 
 def flags(*names: str) -> Schema:

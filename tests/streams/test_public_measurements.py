@@ -251,17 +251,6 @@ def test_intervals_of_a_stream_hold_what_they_promise() -> None:
         assert share < 0.9 - 5.0 * (0.09 / (many / 2)) ** 0.5, name
 
 
-def test_what_was_chosen_is_marked() -> None:
-    """A pooled stream measures its columns whatever it knows, and its pairs by choice."""
-    published, _ = streams(1)[0]
-    pairs = [one for one in published.counts if one.columns is not None and len(one.columns) > 1]
-    assert pairs
-    assert all(one.query["chosen"] == [one.query["columns"]] for one in pairs)
-    fixed = [one for one in published.counts if one.columns == ("zip",)]
-    assert len(fixed) == 4
-    assert not any("chosen" in one.query for one in fixed)
-
-
 def test_the_number_of_records_adds_up_chosen_marginals_too() -> None:
     """Every marginal sums to it, whichever was chosen: an interval at every border, without a headline, and the number
     and the error of the release itself.
@@ -382,9 +371,7 @@ def test_epochs_are_added_and_wider_marginals_projected() -> None:
 
 def test_deletes_are_taken_away() -> None:
     counts = [marginal(["zip"], [5, 6, 7]), marginal(["zip"], [1, 2, 3], counted="deletes", noise=LARGE)]
-    found = estimate(counts, ["zip"])
-    assert found.values.tolist() == [4, 4, 4]
-    assert found.law().variance == SMALL.variance + LARGE.variance
+    assert estimate(counts, ["zip"]).values.tolist() == [4, 4, 4]
     later = [*counts, marginal(["zip"], [1, 1, 1], 2, 2)]
     assert estimate(later, ["zip"]).as_of == 1, "what is added and taken away must be about the same steps"
 
