@@ -24,7 +24,7 @@ from row_files import write_rows
 from dpstream.core.errors import ConfigError, DataError
 from dpstream.core.schema import Boolean, Categorical, Integer
 from dpstream.io.sources.formats import read_sample
-from dpstream.project.column_draft import coordinates, followers, guess_column, is_nearly_unique, nice_edges
+from dpstream.project.column_draft import coordinates, followers, guess_column, nice_edges
 from dpstream.project.config_draft import draft_config
 from dpstream.project.drafted_tables import periods_of
 from dpstream.project.keys import section_of
@@ -452,12 +452,6 @@ def test_what_a_draft_offers_as_comments_is_read_once_the_marks_are_gone(tmp_pat
     schema = read_schema(read["schema"], base=tmp_path)
     assert schema.constraints is not None
     assert {one.column.name for one in schema.constraints.derived} == {"district", "side"}
-
-
-def test_identifiers_are_nearly_unique() -> None:
-    assert is_nearly_unique(pa.chunked_array([[*range(195), *range(5)]]))
-    assert not is_nearly_unique(pa.chunked_array([list(range(100)) * 2]))
-    assert not is_nearly_unique(pa.chunked_array([list(range(50))])), "too few to tell"
 
 
 @pytest.mark.parametrize("name", ["person_id", "code"])
