@@ -115,6 +115,7 @@ def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> 
     assert "next-step" not in text, "a histogram is never late"
     for old, new, words in (
         ('"FILL IN"', '"zip"', "end, records_per_step, column, epsilon are marked FILL IN"),
+        ('start = "zip"', "start = 1", "start: expected a step number"),
         ('end = "zip"', "end = 2", "end must be a step number"),
         ("confirmed = false", "confirmed = true", "the schema is an unconfirmed draft"),
         ("# FILL IN", "#", "marked FILL IN, which a run refuses: end, records_per_step, column, epsilon"),
@@ -128,10 +129,9 @@ def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> 
     (data / "e.csv").write_text("step,zip,paid\n1,elsewhere,true\n", encoding="utf-8")
     assert json.loads(dpstream("check", draft, "--json"))["problems"] == []
     draft.write_text(text.replace('other = "other"\n', ""), encoding="utf-8")
-    found = json.loads(dpstream("check", draft, "--json", code=2))["problems"]
-    assert len(found) == 1
-    assert "column 'zip'" in found[0]
-    assert "elsewhere" not in found[0]
+    (found,) = json.loads(dpstream("check", draft, "--json", code=2))["problems"]
+    assert "column 'zip'" in found
+    assert "elsewhere" not in found
     refused = dpstream(
         "init", data, "--person-column", "zip", "--mechanism", "histogram", "--out", "x", code=2
     )
