@@ -114,11 +114,15 @@ def test_its_draft_says_its_options_and_runs_when_it_is_filled_in(toy: Path) -> 
         assert line in text.splitlines(), line
     assert "next-step" not in text, "a histogram is never late"
     for old, new, words in (
-        ('"FILL IN"', '"zip"', "end, records_per_step, column, epsilon are marked FILL IN"),
+        ('"FILL IN"', '"zip"', "start, end, records_per_step, column, epsilon are marked FILL IN"),
         ('start = "zip"', "start = 1", "start: expected a step number"),
         ('end = "zip"', "end = 2", "end must be a step number"),
         ("confirmed = false", "confirmed = true", "the schema is an unconfirmed draft"),
-        ("# FILL IN", "#", "marked FILL IN, which a run refuses: end, records_per_step, column, epsilon"),
+        (
+            "# FILL IN",
+            "#",
+            "marked FILL IN, which a run refuses: start, end, records_per_step, column, epsilon",
+        ),
     ):
         assert words in " ".join(dpstream("check", draft, code=2).split())
         text = text.replace(old, new)
