@@ -100,11 +100,11 @@ def test_a_draft_and_a_minimal_file_give_one_plan(name: str, words: tuple[str, .
     dpstream(
         "init", tmp_path / "rows.csv", "--time-column", "step", "--public", "*", *words, "--out", drafted
     )
-    text = drafted.read_text(encoding="utf-8").replace('end = "FILL IN"', f"end = {STEPS}")
-    minimal = path.read_text(encoding="utf-8")
+    text = drafted.read_text("utf-8").replace('start = "FILL IN"', "").replace('end = "FILL IN"', "end = 3")
     own = ("schema", "budget", "expect")
     drafted.write_text(
-        sections(text, own, inside=False) + sections(minimal, own, inside=True), encoding="utf-8"
+        sections(text, own, inside=False) + sections(path.read_text("utf-8"), own, inside=True),
+        encoding="utf-8",
     )
     assert same(Config.load(drafted).plan(), Config.load(path).plan())
 
