@@ -549,7 +549,7 @@ class CumulativePlan(PeoplePlan):
             question = question.times
         times = check_whole(question, "times", 1, self.largest, "panel")
         count, unbiased, total = int(release.counts[times]), int(release.estimates[times]), release.total
-        variance = self.variance(times, release.period)
+        variance = self._law(times, release.period).variance if times <= release.period else 0.0
         share = count / total if total > 0 else math.nan
         # The number of people has noise of its own, independent of the counters': the errors' squares add up.
         of_total = 0.0 if self.total_noise is None else share**2 * self.total_noise.variance
