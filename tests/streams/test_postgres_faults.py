@@ -126,7 +126,7 @@ def test_edited_databases_are_refused(tmp_path: Path, on_postgres: Cluster, stat
     schema = newest_schema(on_postgres)
     with on_postgres.connect(schema) as db:
         db.execute(statement.encode())
-    with pytest.raises(StoreError, match=r"changed|valid head|head file|is not a stream|newer version"):
+    with pytest.raises(StoreError, match=r"changed|valid head|head file|lacks a stream|newer version"):
         start(tmp_path, publish=False).step(batch(3), "c")
 
 
